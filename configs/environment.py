@@ -260,8 +260,7 @@ def cores() -> int:
 
     In a container the machine has more.
     """
-    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
-    number = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    number = len(os.sched_getaffinity(0))
     try:
         quota, period = _CPU_MAX.read_text().split()
         return max(1, min(number, math.ceil(int(quota) / int(period))))
@@ -276,7 +275,7 @@ def free_bytes() -> int:
     """
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-    with suppress(OSError):  # not Linux
+    with suppress(OSError):  # no cgroups
         # In a container a path may be that of its host; the container's own group is the root.
         own = [PurePosixPath(line.split(":/", 1)[1]) for line in _CGROUP.read_text().splitlines()]
         for path, names in product({up for mine in own for up in (mine, *mine.parents)}, _MEMORY):

@@ -38,7 +38,7 @@ from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems, resource_problems
-from deployments.rollout.gpus import gpu_problem
+from deployments.rollout.gpu_check import gpu_problem
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
 from models.memory import give_back

@@ -9,12 +9,32 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
+from typing import Any
+
+from models.errors import EngineLost
 
 logger = logging.getLogger(__name__)
 
 BLOCK = 2**21
 ZEROS = bytes(BLOCK)
 LEAST_CLEARED = 2**26  # shortest run, in bytes; heaps of other threads have none so long
+
+
+class LoadedNetwork:
+    """A network of a library, whose memory `close` frees while requests still refer to this
+    object. Calls block."""
+
+    _network: Any  # None after `close`
+
+    def close(self) -> None:
+        """Frees the memory, the GPU's too; later calls raise EngineLost."""
+        self._network = None
+        give_back()  # the library's modules refer to each other
+
+    def _loaded(self) -> Any:
+        if self._network is None:
+            raise EngineLost("the model was unloaded")
+        return self._network
 
 
 def forget_frames(error: BaseException | None) -> None:
@@ -51,8 +71,6 @@ def give_back_cleared() -> int:
     which a chat of 100 tokens uses 3 MiB. This takes 0.1 s. Call it while no request is in
     progress: if another thread writes into a run of zeros meanwhile, the data would be lost.
     """
-    if sys.platform != "linux":
-        return 0
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     returned = 0

@@ -131,11 +131,12 @@ def requests_of(shape: Shape, prompt: int, streams: int, round_: int) -> list[Ge
     return [GenerationRequest((ChatMessage("user", text),), sampling) for text in texts]
 
 
-class TimedStream:
+class TimedStream(TokenStream):
     """Stream that notes when its first token came: most random tokens begin no letter, and such a
     token is no delta yet."""
 
     def __init__(self, stream: TokenStream, firsts: list[float]) -> None:
+        super().__init__()
         self._stream = stream
         self._firsts: list[float] | None = firsts
 

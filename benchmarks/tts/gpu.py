@@ -90,7 +90,7 @@ def compare(engine: CsmEngine) -> None:
         audio_s = sum(audio_s for _, audio_s in results)
         print(f"{streams:7} {first_s * 1000:9.0f} ms  {took_s / audio_s:6.2f}")
     model = engine._model
-    network = model._model
+    network = model._network
     frames = math.ceil((LONGEST_PAUSE_S + SLOWEST_S * len(TEXT)) * model.frame_rate)
     tokens = torch.tensor([model._tokenizer.encode(TEXT)], device=network.device)
     for length in (2, frames):  # the first is a warm-up

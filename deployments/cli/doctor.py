@@ -31,9 +31,9 @@ from configs.environment import (
 from configs.schema.catalogue import Profile
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
-from deployments.cluster.gpus import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.cluster.node import check_folder
 from deployments.cluster.readiness import local_url, readyz, report
+from deployments.gpus.machine import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.replicas.choice import chosen, is_here
 from models.weights.fetch import missing
 from models.weights.store import WeightStore

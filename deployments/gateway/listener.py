@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from ipaddress import ip_network
@@ -33,7 +32,7 @@ TCP_USER_TIMEOUT_MS = 20_000
 # Unsent bytes that the kernel buffers for one client. The default is megabytes, which a client that
 # reads at playback speed takes minutes to read: too long for a send with a timeout.
 NOT_SENT_BYTES = 128 << 10
-_TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # in `socket` since Python 3.12
+_TCP_NOTSENT_LOWAT = 25  # in `socket` since Python 3.12
 BACKLOG = 2048
 # The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (60 s), and that
 # into the time that `deployments.main` waits for it.
@@ -172,15 +171,13 @@ def listening_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if hasattr(socket, "SO_REUSEPORT"):
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     # asyncio sets it only on sockets with an explicit protocol, other event loops never. Without it
     # the second of two events waits 40 ms for the client's acknowledgement of the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
-    if _TCP_NOTSENT_LOWAT is not None:
-        listener.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
+    # Accepted sockets inherit both.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)
+    listener.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
     listener.bind((host, port))
     listener.listen(BACKLOG)
     listener.setblocking(False)

@@ -103,19 +103,19 @@ async def run_shared(trials: Sequence[Any], workers: Sequence[Run]) -> list[Any]
 
 
 def lower_priority(share: int = NICENESS) -> None:
-    """Let this thread, and those that it starts, run only on otherwise idle cores.
+    """Let this thread, and those that it starts, run only on otherwise idle cores: in the
+    scheduling class SCHED_IDLE, or with the highest niceness in a sandbox that forbids the class.
 
-    Linux has the scheduling class SCHED_IDLE; elsewhere this sets the highest niceness. If the
-    kernel shares cores between sessions first (sched_autogroup_enabled), a class counts only within
-    a session. Ray starts each job in a session of its own, so that a job took half of each core
-    beside the service. This process then begins a session whose niceness is `share`.
+    If the kernel shares cores between sessions first (sched_autogroup_enabled), a class counts only
+    within a session. Ray starts each job in a session of its own, so that a job took half of each
+    core beside the service. This process then begins a session whose niceness is `share`.
     """
     if AUTOGROUP.exists():
         with suppress(OSError):
             _begin_session(share)
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError) as error:
+    except OSError as error:
         logger.warning("no_idle_scheduling", extra={"reason": str(error)})
         os.nice(NICENESS)
 

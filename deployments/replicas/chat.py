@@ -8,7 +8,6 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from deployments.autoscaling import WAIT_S
-from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_chat
 from deployments.replicas.turns import TURN_S, AnswerInTurns
@@ -59,9 +58,6 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         async with aclosing(self.serve(caller, "chat", attributes, answer)) as deltas:
             async for delta in deltas:
                 yield delta
-
-    async def try_engine(self, loaded: Loaded[ChatEngine]) -> None:
-        await rehearse_chat(loaded, loaded)
 
     def load(self) -> float:
         """Return the share of the slots that are busy, plus the seconds of the waiting tokens

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
-from deployments.replicas.canary import Loaded
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.rehearsal import rehearse_embedding
 from models.embedding.base import EmbeddingEngine, EmbeddingRequest, Embeddings
@@ -56,9 +55,6 @@ class EmbeddingDeployment(ModelDeployment[EmbeddingEngine]):
         finally:
             self._running -= 1
             executor.leave()
-
-    async def try_engine(self, loaded: Loaded[EmbeddingEngine]) -> None:
-        await rehearse_embedding(loaded, loaded)
 
     def load(self) -> float:
         return self._running / FULL

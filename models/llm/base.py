@@ -148,6 +148,7 @@ class ChatCapabilities:
     tools: bool = False
     max_concurrency: int = 1  # streams generated together; others wait
     pausable: bool = False  # honours `GenerationRequest.begun`; shares its cores with voices
+    device: str = "cpu"
 
 
 class ChatEngine(Engine, ABC):

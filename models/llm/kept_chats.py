@@ -54,7 +54,7 @@ class KeptChats:
         self._address = address.removeprefix("http://")
         self._headers = {"Authorization": f"Bearer {key}", "Connection": "close"}
         self._token_bytes = token_bytes
-        self._most_bytes = most_bytes if hasattr(os, "memfd_create") else 0  # only Linux has it
+        self._most_bytes = most_bytes
         self._chats: dict[CachedChat, _Memory] = {}  # oldest first
         self._asked: _Memory | None = None  # llama.cpp may still use it
         self._lock = threading.RLock()

@@ -83,6 +83,7 @@ class LlamaCppEngine(ChatEngine):
             tools=config.chat_template is not None or ("tools" in template and MARK in template),
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
+            device="gpu" if config.gpu_layers else "cpu",
         )
         self.clears_memory = not config.gpu_layers  # the cache of the slots
         self._config = config
@@ -103,19 +104,15 @@ class LlamaCppEngine(ChatEngine):
         self._grammars = GrammarCompiler()
         self._prompts = PromptQueue()
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if request.tools and not self.capabilities.tools:
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
         sampling = request.sampling.with_defaults(config.temperature, config.top_p)
         request = replace(request, sampling=sampling)
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
-            answer = self._reviewed(request)
-        else:
-            answer = self._answer(request)
-        async with aclosing(answer) as deltas:
-            async for delta in deltas:
-                yield delta
+            return self._reviewed(request)
+        return self._answer(request)
 
     async def _reviewed(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Generates an answer, and holds its calls back until `review` has judged them.
@@ -151,13 +148,13 @@ class LlamaCppEngine(ChatEngine):
             async for delta in deltas:
                 yield delta
 
-    async def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        config = self._config
+    def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         if is_json_or_calls(request):
-            async with aclosing(self._calls_or_json(request)) as deltas:
-                async for delta in deltas:
-                    yield delta
-            return
+            return self._calls_or_json(request)
+        return self._generated(request)
+
+    async def _generated(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+        config = self._config
         grammar = None
         if request.tools or request.response_format:
             grammar = await self._grammar(request)
@@ -227,7 +224,7 @@ class LlamaCppEngine(ChatEngine):
                 async for delta in deltas:
                     yield delta
 
-    async def _instead_of(
+    def _instead_of(
         self, name: str, request: GenerationRequest, text: str, used: TokenUsage
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Replaces an unmarked call of `name` after `text`; its tokens do not count.
@@ -244,9 +241,7 @@ class LlamaCppEngine(ChatEngine):
             others = self._calls_or_words(calls, words)
         else:
             others = self.generate(calls)
-        async with aclosing(_used_after(used, others)) as deltas:
-            async for delta in deltas:
-                yield delta
+        return _used_after(used, others)
 
     async def _calls_or_words(
         self, calls: GenerationRequest, words: GenerationRequest

@@ -5,12 +5,14 @@ The tokenizer's chat template writes the prompts. GPU profile.
 
 import asyncio
 import json
-from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+from uuid import uuid4
 
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
@@ -50,13 +52,13 @@ class PromptWriter:
     """Tokenizer of a model with its chat template."""
 
     def __init__(
-        self, folder: Path, config: HubChatConfig, source: Mapping[str, Any] | None = None
+        self, folder: Path, config: HubChatConfig, *, gguf_file: str | None = None
     ) -> None:
-        """`source` says where the tokenizer is in `folder`, unless in its own files. Raises
+        """`gguf_file` of `folder` has the tokenizer, unless it is in files of its own. Raises
         EngineError."""
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, **(source or {})
+                folder, local_files_only=True, gguf_file=gguf_file
             )
         except (OSError, ValueError, ImportError) as error:
             raise EngineError(
@@ -132,16 +134,42 @@ class Step:
     cached_tokens: int = 0  # tokens of the prompt that came from the prefix cache
 
 
-class TokenStream(Protocol):
-    """Tokens of one answer."""
+class TokenStream(ABC):
+    """Tokens of one answer, from a thread of the library to the event loop of the request."""
+
+    def __init__(self) -> None:
+        """Create the stream of an answer; called in its event loop."""
+        self.id = uuid4().hex
+        self._loop = asyncio.get_running_loop()
+        self._ready: asyncio.Queue[Step | EngineError] = asyncio.Queue()
+
+    def push(self, item: Step | EngineError) -> None:
+        """Passes an item to the event loop; called in the library's thread. Nothing follows an
+        error."""
+        with suppress(RuntimeError):  # the loop is closed: there is no consumer
+            self._loop.call_soon_threadsafe(self._ready.put_nowait, item)
 
     async def take(self) -> Step:
-        """Waits for tokens and takes all that are ready. Raises EngineError."""
-        ...
+        """Waits for tokens and takes all that are ready. Raises EngineError after the last."""
+        steps: list[Step] = []
+        while not steps or not self._ready.empty():
+            item = await self._next()
+            if isinstance(item, Step):
+                steps.append(item)
+            elif steps:
+                self._ready.put_nowait(item)  # for the next call
+                break
+            else:
+                raise item
+        tokens = tuple(token for step in steps for token in step.tokens)
+        return Step(tokens, steps[-1].ended, steps[-1].cached_tokens)
 
+    @abstractmethod
     def close(self) -> None:
         """Stops the generation, unless it has ended."""
-        ...
+
+    async def _next(self) -> Step | EngineError:
+        return await self._ready.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +188,13 @@ class TokenEngine(ChatEngine):
     """Chat engine of one model with its streams. Subclasses load it, then call `__init__`."""
 
     def __init__(
-        self, config: HubChatConfig, writer: PromptWriter, logits: int, ends: Sequence[int]
+        self,
+        config: HubChatConfig,
+        writer: PromptWriter,
+        *,
+        logits: int,
+        ends: Sequence[int],
+        device: str,
     ) -> None:
         """`logits` is their number; `ends` are the tokens that end an answer."""
         self.capabilities = ChatCapabilities(
@@ -168,6 +202,7 @@ class TokenEngine(ChatEngine):
             languages=config.languages,
             tools=config.tools != "none",
             max_concurrency=config.parallel,
+            device=device,
         )
         self._temperature = config.temperature
         self._top_p = config.top_p

@@ -13,7 +13,6 @@ from hashlib import blake2b
 from secrets import token_hex
 from typing import Any
 
-import httpx
 from pydantic import BaseModel, Field, ValidationError
 
 from configs.schema.models.llm import UpstreamConfig
@@ -103,7 +102,7 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         )
         self._config: UpstreamConfig = config
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         fields = self._config.fields
         if request.is_speculative and not self._config.drafts:
             raise EngineOverloaded(f"{self._config.id} does not begin speculative answers")
@@ -113,15 +112,12 @@ class UpstreamEngine(UpstreamService, ChatEngine):
             raise UnsupportedFeature("this model does not support tools")
         if request.response_format and "response_format" not in fields:
             raise UnsupportedFeature("this model does not support response_format")
-        async with aclosing(self._retried(lambda: self._answer(request))) as deltas:
-            async for delta in deltas:
-                yield delta
-
-    def _answer(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """Makes a single attempt. Raises EngineError, also when upstream is silent for too long."""
-        config = self._config
-        return self._in_time(
-            self._deltas(request), first_s=config.first_token_s, idle_s=config.idle_s
+        return self._retried(
+            lambda: self._in_time(
+                self._deltas(request),
+                first_s=self._config.first_token_s,
+                idle_s=self._config.idle_s,
+            )
         )
 
     async def _deltas(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
@@ -172,21 +168,13 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         https://html.spec.whatwg.org/multipage/server-sent-events.html; each event has one line of
         data here. Raises EngineError.
         """
-        try:
-            async with self._client().stream(
-                "POST",
-                "chat/completions",
-                json=self._body(request),
-                headers={"Accept": "text/event-stream"},
-            ) as answer:
-                if answer.status_code != 200:
-                    raise await self._refusal(answer)
-                async with aclosing(self._lines(answer.aiter_raw())) as lines:
-                    async for line in lines:
-                        if line.startswith(b"data:"):
-                            yield line.removeprefix(b"data:").strip()
-        except (httpx.HTTPError, OSError) as error:
-            raise self._failed(f"cannot be reached ({type(error).__name__})") from error
+        body = self._body(request)
+        headers = {"Accept": "text/event-stream"}
+        async with self._sent("chat/completions", json=body, headers=headers) as answer:
+            async with aclosing(self._lines(answer.aiter_raw())) as lines:
+                async for line in lines:
+                    if line.startswith(b"data:"):
+                        yield line.removeprefix(b"data:").strip()
 
     async def _lines(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         """Splits an answer into lines. Raises EngineLost for a line or an answer without end."""

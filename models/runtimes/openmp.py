@@ -29,12 +29,12 @@ class AdaptiveBarriers:
     def __init__(self, threads: int) -> None:
         """Create the switch. `threads` is the number of threads of the program's parallel
         regions."""
-        self._cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+        self._cpus = os.sched_getaffinity(0)
         self._free = len(self._cpus) - threads  # cores that the threads leave to others
         try:
             self._gomp = ctypes.CDLL("libgomp.so.1")
             used_seconds(self._cpus)
-        except OSError:  # another OpenMP, or no Linux
+        except OSError:  # another OpenMP
             self._cpus = set()
         self._lock = threading.Lock()
         self._last = (-STALE_S, 0.0, 0.0)

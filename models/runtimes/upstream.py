@@ -12,8 +12,8 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -99,6 +99,18 @@ class UpstreamService:
                     raise self._failed(f"is silent for {wait_s:.0f} s") from None
                 yield piece
                 wait_s = idle_s
+
+    @asynccontextmanager
+    async def _sent(self, path: str, **content: Any) -> AsyncIterator[httpx.Response]:
+        """Sends a request, and opens its answer to read the body in the block. Raises
+        EngineError."""
+        try:
+            async with self._client().stream("POST", path, **content) as answer:
+                if answer.status_code != 200:
+                    raise await self._refusal(answer)
+                yield answer
+        except (httpx.HTTPError, OSError) as error:
+            raise self._failed(f"cannot be reached ({type(error).__name__})") from error
 
     async def _refusal(self, answer: httpx.Response) -> EngineError:
         text = b""

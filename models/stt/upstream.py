@@ -12,7 +12,6 @@ from contextlib import aclosing
 from functools import cache
 from typing import Any
 
-import httpx
 from babel import Locale
 from pydantic import BaseModel, Field, ValidationError
 
@@ -104,15 +103,12 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         try:
             async with (
                 asyncio.timeout(self._config.answer_s),
-                self._client().stream(
-                    "POST",
+                self._sent(
                     f"audio/{operation}",
                     data=self._fields(request),
                     files={"file": ("speech.wav", _wav(request.pcm), "audio/wav")},
                 ) as answer,
             ):
-                if answer.status_code != 200:
-                    raise await self._refusal(answer)
                 body = b""
                 async for piece in answer.aiter_raw():
                     body += piece
@@ -120,8 +116,6 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
                         raise self._failed("sends an answer without end")
         except TimeoutError:
             raise self._failed(f"takes longer than {self._config.answer_s:.0f} s") from None
-        except (httpx.HTTPError, OSError) as error:
-            raise self._failed(f"cannot be reached ({type(error).__name__})") from error
         try:
             yield _TextAnswer.model_validate_json(body)
         except ValidationError:

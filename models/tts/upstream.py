@@ -8,8 +8,6 @@ import struct
 from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import Any
 
-import httpx
-
 from configs.schema.models.tts import UpstreamTTSConfig
 from models.audio import AudioChunk, Pcm, pcm16_to_float
 from models.errors import UnsupportedLanguage
@@ -99,28 +97,23 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
         begun: bytes | None = b""
         left = most
         has_end = False
-        try:
-            async with self._client().stream("POST", "audio/speech", json=body) as answer:
-                if answer.status_code != 200:
-                    raise await self._refusal(answer)
-                kind = answer.headers.get("Content-Type", KINDS[0]).partition(";")[0].lower()
-                if kind.replace("x-", "") not in KINDS:
-                    raise self._failed(f"sends {kind[:40]!r}, not audio in PCM")
-                async for piece in answer.aiter_raw():
-                    if begun is not None:
-                        begun += piece
-                        if (samples := self._without_header(begun, most)) is None:
-                            continue
-                        begun = None
-                        piece, left = samples
-                        has_end = left < most
-                    if len(piece) > left and not has_end:
-                        raise self._failed("sends an answer without end")
-                    if piece := piece[:left]:  # other parts of a WAV may follow its samples
-                        yield piece
-                    left -= len(piece)
-        except (httpx.HTTPError, OSError) as error:
-            raise self._failed(f"cannot be reached ({type(error).__name__})") from error
+        async with self._sent("audio/speech", json=body) as answer:
+            kind = answer.headers.get("Content-Type", KINDS[0]).partition(";")[0].lower()
+            if kind.replace("x-", "") not in KINDS:
+                raise self._failed(f"sends {kind[:40]!r}, not audio in PCM")
+            async for piece in answer.aiter_raw():
+                if begun is not None:
+                    begun += piece
+                    if (samples := self._without_header(begun, most)) is None:
+                        continue
+                    begun = None
+                    piece, left = samples
+                    has_end = left < most
+                if len(piece) > left and not has_end:
+                    raise self._failed("sends an answer without end")
+                if piece := piece[:left]:  # other parts of a WAV may follow its samples
+                    yield piece
+                left -= len(piece)
         if begun is not None:
             raise self._failed("sends no audio")
 

@@ -1,16 +1,15 @@
-"""The table of what fits a GPU in docs/gpu.md, against the configurations and the function."""
+"""The table of what fits a GPU in docs/gpu.md, against the configurations."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from configs.load import CONFIGS_DIR
 from configs.schema.serve import ModelUserConfig
 from configs.settings import PROJECT_DIR
-from deployments.cluster.gpus import room
 from models.registry import kind_of
 from tests.configs.test_serve_gpu import models_of, read
 
 CARDS_GB = (8, 16, 24, 48, 80)
-CELLS = {"no": "–", "fits": "yes", "swaps": "yes, swaps"}
 
 
 def memory_gb(model: str) -> float | None:
@@ -19,9 +18,21 @@ def memory_gb(model: str) -> float | None:
     return need
 
 
+def cell(needs_gb: Sequence[float], card_gb: float) -> str:
+    """Say whether models fit a GPU together, and also while one of them is swapped, when the new
+    one is loaded beside the old one.
+
+    A GPU of `card_gb` gigabytes has at least as many times 10^9 bytes for programs: it is named in
+    units of 2^30, and error correction takes up to a sixteenth.
+    """
+    if sum(needs_gb) > card_gb:
+        return "–"
+    return "yes, swaps" if sum(needs_gb) + max(needs_gb) <= card_gb else "yes"
+
+
 def row(label: str, models: list[str]) -> str:
     needs = [memory_gb(model) or 0.0 for model in models]
-    cells = [CELLS[room(needs, card)] for card in CARDS_GB]
+    cells = [cell(needs, card) for card in CARDS_GB]
     return f"| {' | '.join([label, f'{sum(needs):.1f}', *cells])} |"
 
 

@@ -15,7 +15,7 @@ from configs.settings import PROJECT_DIR
 from deployments.cluster import serve_api
 from deployments.rollout.serve_config import Config
 from tests.deployments.conftest import PRETENDED_GPUS, TestCluster
-from tests.deployments.gpus import NAMES
+from tests.deployments.gpu_holders import NAMES
 from tests.deployments.rollout.test_deploy import entry
 from tests.patience import PATIENCE_S
 
@@ -48,7 +48,7 @@ def application(folder: Path) -> Config:
     return {
         "name": "gpus",
         "route_prefix": None,
-        "import_path": "tests.deployments.gpus:build",
+        "import_path": "tests.deployments.gpu_holders:build",
         "args": {},
         "deployments": [
             *holders,

@@ -4,11 +4,9 @@ import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
 from transformers import (
@@ -24,7 +22,7 @@ from configs.schema.models.llm import TransformersChatConfig
 from models.batch_limit import BatchLimit
 from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
-from models.llm.token_engine import Step
+from models.llm.token_engine import Step, TokenRequest, TokenStream
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
 from models.memory import give_back
 
@@ -35,50 +33,41 @@ SALTED = 3  # first tokens of a prompt that carry the cache salt, 31 bits each
 _SALT_MASK = 2**31 - 1
 
 
-@dataclass(eq=False, repr=False)
-class BatchStream:
-    """Tokens of one answer, from the library's thread to the event loop of the request."""
+class BatchStream(TokenStream):
+    """Tokens of one answer, from the library's thread."""
 
-    owner: str
-    _batch: "StreamBatch"
-    _loop: asyncio.AbstractEventLoop
-    _sampler: TokenSampler
-    id: str = field(default_factory=lambda: uuid4().hex)
-    _ready: asyncio.Queue[Any] = field(default_factory=asyncio.Queue)
-    _taken: int = 0
-    _ended: bool = False
+    def __init__(self, owner: str, batch: "StreamBatch", sampler: TokenSampler) -> None:
+        super().__init__()
+        self.owner = owner
+        self._batch = batch
+        self._sampler = sampler
+        self._received = 0  # tokens
+        self._ended = False
 
-    def push(self, output: Any) -> None:
-        """Passes output to the event loop; called in the library's thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._ready.put_nowait, output)
-        except RuntimeError:
-            pass  # the loop is closed: there is no consumer
-
-    async def take(self) -> Step:
-        """Waits for tokens and takes all that are ready. Raises EngineError."""
-        while True:
-            try:
-                output = await asyncio.wait_for(self._ready.get(), POLL_S)
-                break
-            except TimeoutError:
-                if not self._batch.works():
-                    raise EngineLost("the model stopped") from None
-        while not self._ready.empty():
-            output = self._ready.get_nowait()
+    def receive(self, output: Any) -> None:
+        """Passes on what is new in an output, which has all tokens so far; called in the library's
+        thread."""
+        self._ended = output.error is not None or output.is_finished()
+        tokens = tuple(output.generated_tokens[self._received :])
+        self._received += len(tokens)
         if output.error is not None:
-            self._ended = True
-            raise EngineLost(f"the model stopped: {output.error}")
-        tokens = tuple(output.generated_tokens[self._taken :])
-        self._taken += len(tokens)
-        self._ended = output.is_finished()
-        if self._ended and self._sampler.failed is not None:
-            raise EngineError(f"the answer could not be constrained: {self._sampler.failed}")
-        return Step(tokens, self._ended)
+            self.push(EngineLost(f"the model stopped: {output.error}"))
+        elif self._ended and self._sampler.failed is not None:
+            failure = f"the answer could not be constrained: {self._sampler.failed}"
+            self.push(EngineError(failure))
+        else:
+            self.push(Step(tokens, self._ended))
 
     def close(self) -> None:
-        """Stops the generation with the next step, unless it has ended."""
         self._batch.forget(self, stop=not self._ended)
+
+    async def _next(self) -> Step | EngineError:
+        while True:
+            try:
+                return await asyncio.wait_for(self._ready.get(), POLL_S)
+            except TimeoutError:
+                if not self._batch.works():
+                    return EngineLost("the model stopped")
 
 
 class StreamBatch:
@@ -94,6 +83,7 @@ class StreamBatch:
         if config.context_tokens > longest:
             raise EngineError(f"the context of {config.id!r} holds {longest} tokens at most")
         self.size: int = network.vocab_size  # number of logits
+        self.device: str = self._model.device.type
         self.ends = _end_tokens(self._model, tokenizer)  # tokens that end an answer
         rows = min(config.parallel, config.batch_tokens)
         samplers = BatchSampler(rows, self.size, self.ends, self._model.device)
@@ -102,20 +92,16 @@ class StreamBatch:
         except (MemoryError, RuntimeError, ValueError) as error:
             raise EngineError(f"no memory for the cache of {config.id!r}: {error}") from error
 
-    def submit(
-        self, prompt: Sequence[int], most_tokens: int, sampler: TokenSampler, owner: str
-    ) -> BatchStream:
-        """Starts the generation after `prompt`; called in an event loop. Raises EngineLost.
-
-        Only cached prefixes of the same `owner` are used.
-        """
+    def submit(self, request: TokenRequest) -> BatchStream:
+        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
         manager = self._running()
-        stream = BatchStream(owner, self, asyncio.get_running_loop(), sampler)
+        sampler = TokenSampler(request.sampling, request.constraint)
+        stream = BatchStream(request.owner, self, sampler)
         self._router.streams[stream.id] = stream
         accepted = manager.add_request(
-            list(prompt),
+            list(request.prompt),
             request_id=stream.id,
-            max_new_tokens=most_tokens,
+            max_new_tokens=request.most_tokens,
             streaming=True,
             eos_token_id=list(self.ends),
             sampler=sampler,
@@ -195,7 +181,6 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         )
-    source: dict[str, Any] = {} if config.gguf_file is None else {"gguf_file": config.gguf_file}
     try:
         return AutoModelForCausalLM.from_pretrained(
             folder,
@@ -204,7 +189,7 @@ def load_model(folder: Path, config: TransformersChatConfig) -> Any:
             quantization_config=quantization,
             attn_implementation=config.attention,
             local_files_only=True,
-            **source,
+            gguf_file=config.gguf_file,
         ).eval()
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise EngineError(f"the model of {config.id!r} cannot be loaded: {error}") from error
@@ -224,7 +209,7 @@ class _Router(OutputRouter):
 
     def deliver(self, output: Any) -> None:
         if stream := self.streams.get(output.request_id):
-            stream.push(output)
+            stream.receive(output)
 
     def deliver_batch(self, outputs: list[Any]) -> None:
         for output in outputs:

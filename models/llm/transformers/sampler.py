@@ -7,6 +7,7 @@ generator, so that a seeded answer does not depend on the other requests of the 
 """
 
 import logging
+import secrets
 from collections import Counter
 from typing import Any, TypeAlias
 
@@ -19,11 +20,12 @@ from transformers.generation.continuous_batching.cb_logits_processors import (
 from transformers.generation.logits_process import LogitsProcessorList
 
 from models.llm.base import SamplingOptions
+from models.llm.structured_output.constrained import ConstrainedAnswer
+from models.llm.token_engine import SEEDS
 
 logger = logging.getLogger(__name__)
 
 Tensor: TypeAlias = torch.Tensor
-Matcher: TypeAlias = Any  # llguidance.LLMatcher
 
 SMALLEST_NOISE = 1e-20  # a noise of 0 would select the unlikeliest token
 
@@ -31,11 +33,11 @@ SMALLEST_NOISE = 1e-20  # a noise of 0 would select the unlikeliest token
 class TokenSampler:
     """Sampling options and state of one stream. Used by the library's thread alone."""
 
-    def __init__(self, sampling: SamplingOptions, seed: int, matcher: Matcher | None) -> None:
+    def __init__(self, sampling: SamplingOptions, answer: ConstrainedAnswer | None) -> None:
         self.sampling = sampling
         self.failed: str | None = None  # the error that ends the stream
-        self._seed = seed
-        self._matcher = matcher
+        self._seed = secrets.randbelow(SEEDS) if sampling.seed is None else sampling.seed
+        self._matcher = None if answer is None else answer.matcher
         self._random: Any = None
         self._drawn: tuple[int, Any] = -1, None  # the last token with a draw, and the state before
         self._seen = 0  # tokens that `_counts` and `_matcher` have consumed

@@ -6,14 +6,12 @@ import os
 import threading
 from collections.abc import AsyncGenerator
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from configs.schema.models.llm import VllmChatConfig
 from models.errors import DeviceFailed, EngineError, EngineLost
-from models.llm.token_engine import Step, TokenRequest
+from models.llm.token_engine import Step, TokenRequest, TokenStream
 from models.llm.vllm.tether import Tether
 from models.memory import give_back
 
@@ -38,39 +36,12 @@ ANSWER_S = 4.0  # timeout of the core's answer; a step of a GPU takes less than 
 LATER = 1  # priority of speculative requests, which give way to those of 0
 
 
-@dataclass(eq=False, repr=False)
-class VllmStream:
-    """Tokens of one answer, from vLLM's thread to the event loop of the request."""
+class VllmStream(TokenStream):
+    """Tokens of one answer, from vLLM's thread."""
 
-    id: str = field(default_factory=lambda: uuid4().hex)
     work: Future[None] | None = None
-    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _ready: asyncio.Queue[Step | EngineError] = field(default_factory=asyncio.Queue)
-
-    def push(self, item: Step | EngineError) -> None:
-        """Passes an item to the event loop; called in vLLM's thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._ready.put_nowait, item)
-        except RuntimeError:
-            pass  # the loop is closed: there is no consumer
-
-    async def take(self) -> Step:
-        """Waits for tokens and takes all that are ready. Raises EngineError after the last."""
-        steps: list[Step] = []
-        while not steps or not self._ready.empty():
-            item = await self._ready.get()
-            if isinstance(item, Step):
-                steps.append(item)
-            elif steps:
-                self._ready.put_nowait(item)  # for the next call; nothing comes after an error
-                break
-            else:
-                raise item
-        tokens = tuple(token for step in steps for token in step.tokens)
-        return Step(tokens, steps[-1].ended, steps[-1].cached_tokens)
 
     def close(self) -> None:
-        """Stops the generation, unless it has ended."""
         if self.work is not None:
             self.work.cancel()
 

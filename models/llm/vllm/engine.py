@@ -13,7 +13,9 @@ class VllmEngine(TokenEngine):
         folder = weights.folder(config.weights)
         writer = PromptWriter(folder, config)
         self._batch = VllmBatch(folder, config)
-        super().__init__(config, writer, self._batch.size, self._batch.ends)
+        super().__init__(
+            config, writer, logits=self._batch.size, ends=self._batch.ends, device="cuda"
+        )
 
     def __del__(self) -> None:
         # A swapped model is freed with the last request that refers to it.

@@ -15,8 +15,8 @@ import torch
 
 from configs.schema.models.stt import CudaWhisperConfig
 from models.audio import Pcm
-from models.errors import EngineError, EngineLost
-from models.memory import give_back
+from models.errors import EngineError
+from models.memory import LoadedNetwork
 from models.runtimes.cublas import load_cublas
 from models.stt.whisper.calls import CallAbandoned
 from models.stt.whisper_cuda.log_mel import LogMel
@@ -35,8 +35,8 @@ class CudaWhisperEngine(WholeWindowEngine):
         super().__init__(config, folder, CTranslateWhisper(folder, config))
 
 
-class CTranslateWhisper:
-    """CTranslate2's Whisper on one device. Calls block."""
+class CTranslateWhisper(LoadedNetwork):
+    """CTranslate2's Whisper on one device."""
 
     def __init__(self, folder: Path, config: CudaWhisperConfig) -> None:
         """Load the network. Raises EngineError."""
@@ -46,18 +46,13 @@ class CTranslateWhisper:
                 raise EngineError("CTranslate2 finds no NVIDIA GPU with a driver for CUDA 12")
             load_cublas()
         try:
-            self._network: Any = ctranslate2.models.Whisper(
+            self._network = ctranslate2.models.Whisper(
                 str(folder), device=self.device, compute_type=config.compute_type
             )
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"the model in {folder.name} cannot be loaded: {error}") from error
         self._features = LogMel(self._network.n_mels, self.device)
         self.is_multilingual: bool = self._network.is_multilingual
-
-    def close(self) -> None:
-        """Frees the memory, the GPU's too; later calls raise EngineLost."""
-        self._network = None
-        give_back()
 
     def encode(self, sounds: Sequence[Pcm]) -> list[Tensor]:
         """Encodes signals, float32 [n] of at most 30 s, to [1500, width] each."""
@@ -109,11 +104,6 @@ class CTranslateWhisper:
             frames,
             median_filter_width=median_filter_width,
         )
-
-    def _loaded(self) -> Any:
-        if self._network is None:
-            raise EngineLost("the model was unloaded")
-        return self._network
 
     def _shared(self, values: Tensor) -> Any:
         """Shares a tensor with CTranslate2, which computes in a stream of its own."""

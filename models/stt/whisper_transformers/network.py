@@ -25,8 +25,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _median_filter
 
 from models.audio import Pcm
-from models.errors import EngineError, EngineLost
-from models.memory import give_back
+from models.errors import EngineError
+from models.memory import LoadedNetwork
 from models.stt.whisper.calls import Aligned, CallAbandoned, Generated
 from models.stt.whisper_cuda.log_mel import LogMel
 
@@ -136,13 +136,13 @@ SOT, NO_TIMESTAMPS, END = "<|startoftranscript|>", "<|notimestamps|>", "<|endoft
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # the names since large-v3, and before
 
 
-class TorchWhisper:
-    """Whisper network on one device. Calls block and run one at a time."""
+class TorchWhisper(LoadedNetwork):
+    """Whisper network on one device; its calls run one at a time."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, device: str, dtype: str) -> None:
         """`device` in accelerate's notation. Raises EngineError."""
         try:
-            self._network: Any = WhisperForConditionalGeneration.from_pretrained(
+            self._network = WhisperForConditionalGeneration.from_pretrained(
                 folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
             ).eval()
         except (OSError, ValueError, RuntimeError) as error:
@@ -167,13 +167,12 @@ class TorchWhisper:
         self._attention: Any = CrossAttention(self._network.model.decoder, heads)
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; later calls raise EngineLost."""
-        self._network = self._attention = None
-        give_back()  # the library's modules refer to each other
+        self._attention = None
+        super().close()
 
     def encode(self, sounds: Sequence[Pcm]) -> list[Tensor]:
         """Encodes signals, float32 [n] of at most 30 s, to [1500, width] each."""
-        network = self._loaded_network()
+        network = self._loaded()
         with torch.inference_mode():
             features = self._features(sounds).to(network.dtype)
             return list(network.model.encoder(features).last_hidden_state)
@@ -184,7 +183,7 @@ class TorchWhisper:
     def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:
         """Detects languages of [n, 1500, width]: tokens with probabilities, likeliest first."""
         with torch.inference_mode():
-            network = self._loaded_network()
+            network = self._loaded()
             start = torch.tensor([[self._sot]] * len(states), device=states.device)
             decoded = network.model.decoder(input_ids=start, encoder_hidden_states=states)
             scores = network.proj_out(decoded.last_hidden_state[:, -1]).float()
@@ -212,7 +211,7 @@ class TorchWhisper:
         `max_length` includes the prompt; a text has at most half of it, as with CTranslate2.
         Raises CallAbandoned at the first token after `is_wanted` is false.
         """
-        network = self._loaded_network()
+        network = self._loaded()
         given = len(prompts[0])
         longest = min(max_length // 2, max_length - given)
         sampled = sampling_temperature > 0
@@ -264,7 +263,7 @@ class TorchWhisper:
         During generation the library returns them only with all logits of all steps, a gigabyte per
         batch.
         """
-        network = self._loaded_network()
+        network = self._loaded()
         size = max(map(len, texts)) + 1
         rows = [
             [*prompt, *text, *[self._end] * (size - len(text))]
@@ -299,7 +298,7 @@ class TorchWhisper:
         [text] = texts
         before = [*sot_sequence, self._first_time - 1]
         tokens = torch.tensor([[*before, *text, self._end]], device=states.device)
-        network = self._loaded_network()
+        network = self._loaded()
         with torch.inference_mode(), self._attention as weights:
             scores = network(
                 encoder_outputs=BaseModelOutput(last_hidden_state=states), decoder_input_ids=tokens
@@ -310,8 +309,3 @@ class TorchWhisper:
                 weights.taken(num_frames // 2)[:, len(sot_sequence) : -1], median_filter_width
             )
         return [Aligned(shares[:, 0].tolist(), places)]
-
-    def _loaded_network(self) -> Any:
-        if self._network is None:
-            raise EngineLost("the model was unloaded")
-        return self._network

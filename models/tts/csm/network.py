@@ -22,8 +22,8 @@ from transformers import AutoTokenizer, CsmForConditionalGeneration, DynamicCach
 from transformers.cache_utils import Cache, StaticLayer
 
 from models.audio import Pcm, resample
-from models.errors import ContextLengthExceeded, EngineLost
-from models.memory import give_back
+from models.errors import ContextLengthExceeded
+from models.memory import LoadedNetwork
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
 Tensor: TypeAlias = torch.Tensor
@@ -35,22 +35,22 @@ TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
 GATHER_S = 0.005
 
 
-class CsmModel:
-    """Weights on one device. Calls block; thread-safe."""
+class CsmModel(LoadedNetwork):
+    """Weights on one device; thread-safe."""
 
     def __init__(self, folder: Path, device: str, dtype: str, parallel: int = 4) -> None:
         """Load the networks. `device` is in accelerate's notation; "auto" is the GPU if there is
         one. `parallel` is the number of sentences in a step."""
-        self._model: Any = CsmForConditionalGeneration.from_pretrained(
+        self._network = CsmForConditionalGeneration.from_pretrained(
             folder, dtype=getattr(torch, dtype), device_map=device, local_files_only=True
         ).eval()
-        self._model.codec_model.float()  # small, and 16-bit types would degrade the audio
+        self._network.codec_model.float()  # small, and 16-bit types would degrade the audio
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        config = self._model.config
+        config = self._network.config
         self.sample_rate: int = config.codec_config.sampling_rate
         self.frame_rate: float = config.codec_config.frame_rate
         self.context: int = config.max_position_embeddings
-        self.device: str = self._model.device.type
+        self.device: str = self._network.device.type
         self._codebooks: int = config.num_codebooks
         self._end: int = config.codebook_eos_token_id
         self._looks_back = CONVOLUTION_FRAMES + math.ceil(
@@ -59,9 +59,8 @@ class CsmModel:
         self._batch: _FrameBatch | None = self._new_batch(parallel)
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; later calls raise EngineLost."""
-        self._model = self._batch = None
-        give_back()  # the library's modules refer to each other
+        self._batch = None
+        super().close()
 
     def prepare(self, prompt: VoicePrompt) -> Tensor:
         """Return the backbone's input for a voice, [1, n, hidden]."""
@@ -118,11 +117,6 @@ class CsmModel:
             values = model.codec_model.decode(codes).audio_values[0, 0]
             pcm: Pcm = values.float().cpu().numpy()
         return pcm[(first - begin) * (len(pcm) // codes.shape[2]) :]
-
-    def _loaded(self) -> Any:
-        if self._model is None:
-            raise EngineLost("the model was unloaded")
-        return self._model
 
     def _text(self, text: str) -> Tensor:
         """Embeds a text for the backbone, [1, n, hidden]."""

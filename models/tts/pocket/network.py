@@ -16,8 +16,8 @@ import torch
 from transformers import DynamicCache, PocketTTSFeatureExtractor
 
 from models.audio import Pcm
-from models.errors import ContextLengthExceeded, EngineLost, WeightsCorrupt
-from models.memory import give_back
+from models.errors import ContextLengthExceeded, WeightsCorrupt
+from models.memory import LoadedNetwork
 from models.tts.pocket.checkpoint import Tensor, Voice, read_networks, read_tokenizer, read_voice
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
@@ -32,8 +32,8 @@ SPARE_S = 2.0
 FADE_S = 0.005  # fade at the start, where the codec's empty state would click
 
 
-class PocketModel:
-    """Weights on one device, in float32. Calls block; thread-safe."""
+class PocketModel(LoadedNetwork):
+    """Weights of the speech network and its codec on one device, in float32; thread-safe."""
 
     def __init__(self, folder: Path, device: str, threads: int) -> None:
         """Load the networks. `device` "auto" is the GPU if there is one; `threads` applies to the
@@ -41,7 +41,7 @@ class PocketModel:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         speech, codec = read_networks(folder / "model.safetensors")
-        self._networks: Any = speech.to(device), codec.to(device)
+        self._network = speech.to(device), codec.to(device)
         self._tokenizer = read_tokenizer(folder / "tokenizer.model")
         if self._tokenizer.get_vocab_size() != speech.config.audio_prompt_token_id:
             raise WeightsCorrupt("tokenizer.model is of another model than model.safetensors")
@@ -51,11 +51,6 @@ class PocketModel:
         self.device: str = torch.device(device).type
         if self.device == "cpu":
             torch.set_num_threads(threads)
-
-    def close(self) -> None:
-        """Frees the memory, the GPU's too; later calls raise EngineLost."""
-        self._networks = None
-        give_back()  # the library's modules refer to each other
 
     def prepare(self, prompt: VoicePrompt) -> Voice:
         """Encodes a recording as a voice; its transcript is not needed."""
@@ -112,11 +107,6 @@ class PocketModel:
 
     def decoder(self) -> "SpeechDecoder":
         return SpeechDecoder(self._loaded()[1])
-
-    def _loaded(self) -> Any:
-        if self._networks is None:
-            raise EngineLost("the model was unloaded")
-        return self._networks
 
     def _ids(self, ids: list[int]) -> Tensor:
         return torch.tensor([ids], device=self._loaded()[0].device)

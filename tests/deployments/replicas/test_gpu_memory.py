@@ -145,7 +145,7 @@ async def test_a_cloned_sentence_without_memory_fails_alone(folder: Path) -> Non
     replica = TTSDeployment()
     await replica.reconfigure(configuration(folder, shipped.model_copy(update=update)))
     engine: Any = replica.engine()
-    backbone = engine._model._model.backbone_model
+    backbone = engine._model._network.backbone_model
     forward = backbone.forward
 
     def in_little_memory(**given: Any) -> Any:

@@ -34,6 +34,8 @@ pytest.importorskip("transformers", reason=LIBRARIES)
 pytest.importorskip("accelerate", reason=LIBRARIES)
 pytest.importorskip("llguidance", reason=LIBRARIES)
 
+from models.llm.base import SamplingOptions as Sampling  # noqa: E402
+from models.llm.token_engine import TokenRequest  # noqa: E402
 from models.llm.transformers.batch import salted  # noqa: E402
 from models.llm.transformers.engine import TransformersEngine  # noqa: E402
 from tests.models.llm.test_contract import (  # noqa: E402, F401 they run over this engine
@@ -226,6 +228,44 @@ async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
         with pytest.raises(EngineLost, match="out of memory"):
             await text_of(engine, ask())
     assert (await deltas_of(engine, ask(max_tokens=3)))[-1].usage is not None
+
+
+async def test_tokens_before_an_error_are_delivered_first(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = engine._submit(
+        TokenRequest(
+            prompt=engine._writer.write(ask()).tokens,
+            most_tokens=8,
+            sampling=Sampling(temperature=0.0, top_p=1.0),
+            constraint=None,
+            owner="",
+            is_speculative=False,
+        )
+    )
+    processor = engine._batch._manager.batch_processor
+    step = processor._generation_step
+    steps = 0
+
+    def fail_later(model: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps > 3:
+            raise RuntimeError("the step failed")
+        step(model)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(processor, "_generation_step", fail_later)
+        await until(lambda: stream._ready.qsize() > 1 and steps > 3)
+    await asyncio.sleep(0.1)  # the error comes from another thread
+    assert len((await stream.take()).tokens) >= 2
+    with pytest.raises(EngineLost, match="the step failed"):
+        await stream.take()
+    stream.close()
+
+
+def test_the_model_names_its_device(engine: TransformersEngine) -> None:
+    assert engine.capabilities.device == "cpu"
 
 
 async def test_a_closed_engine_raises_and_frees_its_weights(folder: Path) -> None:

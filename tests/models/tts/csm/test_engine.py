@@ -111,7 +111,7 @@ def test_greedy_codes_match_the_transformers_library(
     model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Compares with `generate`, which inserts the audio into the prompt by itself."""
-    network, tokenizer = model._model, model._tokenizer
+    network, tokenizer = model._network, model._tokenizer
     said = prompt()
     sound = torch.from_numpy(said.pcm).reshape(1, 1, -1)
     frames = network.codec_model.encode(sound).audio_codes.shape[2]
@@ -290,7 +290,7 @@ def test_the_shipped_configuration_loads_speaks_and_declares_its_capabilities(fo
     assert (info.engine, info.tier, info.languages) == ("csm", "quality", ("en",))
     assert info.takes_voice_packs and info.voices == () and info.sample_rate == 24_000
     assert isinstance(engine, csm_engine.CsmEngine)
-    dtypes = {weight.dtype for weight in engine._model._model.backbone_model.parameters()}
+    dtypes = {weight.dtype for weight in engine._model._network.backbone_model.parameters()}
     assert dtypes == {torch.bfloat16}
     assert len(speech(engine, asked()))
 
@@ -365,7 +365,7 @@ def test_silence_around_the_speech_is_trimmed_and_pauses_are_kept() -> None:
 def test_a_closed_or_unreferenced_engine_frees_its_weights(config: CsmConfig, folder: Path) -> None:
     for forget in (False, True):
         made = csm_engine.CsmEngine(config, OneFolder(folder))
-        network = weakref.ref(made._model._model)
+        network = weakref.ref(made._model._network)
         running = made.synthesize(asked())
         next(running)
         if forget:

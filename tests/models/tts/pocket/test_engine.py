@@ -84,7 +84,7 @@ def latents(model: network.PocketModel, voice: Any, **options: Any) -> Any:
 
 def test_latents_match_the_transformers_library(model: network.PocketModel) -> None:
     """Compares with `generate` without noise, which puts the audio into the prompt by itself."""
-    speech, codec = model._networks
+    speech, codec = model._network
     heard = model._features(prompt().pcm, sampling_rate=24_000)["input_values"]
     first = len(PIECES)
     said = model._tokenizer.encode(f" {TEXT}").ids
@@ -104,7 +104,7 @@ def test_latents_match_the_transformers_library(model: network.PocketModel) -> N
 
 
 def test_audio_decoded_in_pieces_equals_audio_decoded_whole(model: network.PocketModel) -> None:
-    codec = model._networks[1]
+    codec = model._network[1]
     frames = list(torch.randn(60, 1, 1, codec.config.latent_dim).unbind())  # more than its window
     with torch.inference_mode():
         whole = codec.decode(torch.cat(frames, dim=1)).audio_values[0, 0].numpy()

@@ -7,7 +7,8 @@ from yaml import YAMLError
 
 from configs.schema.serve import ModelUserConfig
 from configs.settings import weights_dir
-from deployments.cluster.gpus import GB, Gpu, GpuProblem, needed_bytes, usable_gpus
+from deployments.gpus.machine import Gpu, GpuProblem, usable_gpus
+from deployments.gpus.memory import GB, needed_bytes
 from deployments.rollout.deploy import least_replicas, models_of
 from deployments.rollout.serve_config import Config
 from models.errors import EngineError

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine by `nvidia-smi`, whether CUDA works on them, and what fits them.
+"""The NVIDIA GPUs of this machine by `nvidia-smi`, and whether CUDA works on them.
 
 Without PyTorch: its import takes seconds, and CUDA that began in a process does not survive a fork.
 """
@@ -8,19 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from runpy import run_path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import Any
 
-from models.registry import size_of
-from models.weights.store import WeightStore
-
-GB = 10**9
 MIB = 2**20
 ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
 CUDA = 13  # of the GPU profile's libraries
@@ -29,7 +24,6 @@ CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
 NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
 NEEDS_DRIVER = f"{NEW_DRIVER}; a container needs `--gpus all`"
 WSL = "/usr/lib/wsl/lib"  # where Windows' subsystem for Linux has nvidia-smi
-NF4_SHARE = 0.28  # of weights in 16 bits: 4 bits, and a scale of 8 bits for each 64 weights
 PROBE = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -206,41 +200,3 @@ def _check_start() -> None:
         f"nvidia-smi lists a GPU, but CUDA does not start ({reason}): restart the machine; a"
         " container needs `--gpus all` and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     )
-
-
-def needed_bytes(config: Any, store: WeightStore, gpus: Sequence[Gpu]) -> int:
-    """Return the memory that a model takes of the `gpus`, of which one at least must be given. That
-    of vLLM is a share of each GPU; that of others is `gpu_memory_gb` of the configuration, or the
-    size of the weights, which is the least."""
-    if (share := getattr(config, "gpu_memory_utilization", None)) is not None:
-        return int(share * sum(gpu.total_bytes for gpu in gpus[: config.tensor_parallel_size]))
-    if (memory_gb := getattr(config, "gpu_memory_gb", None)) is not None:
-        return int(memory_gb * GB)
-    return int(
-        size_of(config, store) * (NF4_SHARE if getattr(config, "quantization", "") == "nf4" else 1)
-    )
-
-
-def room(needs_gb: Sequence[float], card_gb: float) -> Literal["no", "fits", "swaps"]:
-    """Return whether models fit a GPU together, and also while one of them is swapped, when the new
-    one is loaded beside the old one.
-
-    A GPU of `card_gb` gigabytes has at least as many times 10^9 bytes for programs: it is named in
-    units of 2^30, and error correction takes up to a sixteenth.
-    """
-    if sum(needs_gb) > card_gb:
-        return "no"
-    return "swaps" if sum(needs_gb) + max(needs_gb, default=0) <= card_gb else "fits"
-
-
-def free_memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
-    """Describe the problem if a model does not fit in the free memory of the `gpus`, over which it
-    is divided."""
-    share = need_bytes / len(gpus)
-    for gpu in gpus:
-        if gpu.total_bytes and gpu.free_bytes < share:
-            return (
-                f"needs {share / GB:.1f} GB, and {gpu.free_bytes / GB:.1f} GB are free on {gpu};"
-                " use a smaller model, or end what else uses that GPU (docs/gpu.md)"
-            )
-    return None

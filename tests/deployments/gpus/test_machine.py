@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from deployments.cluster import gpus as module
-from deployments.cluster.gpus import (
-    GB,
-    GpuProblem,
-    find_gpus,
-    free_memory_problem,
-    room,
-    usable_gpus,
-)
+from deployments.gpus import machine as module
+from deployments.gpus.machine import GpuProblem, find_gpus, usable_gpus
+from deployments.gpus.memory import GB, free_memory_problem
 
 UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 H100 = f"0, {UUID}, NVIDIA H100 80GB HBM3, 580.159.04, 81559, 80995, 9.0"
@@ -218,8 +212,3 @@ def test_what_does_not_fit_the_free_memory_is_refused_with_both_amounts(smi: Ins
     assert "needs 20.0 GB, and 8.4 GB" in str(free_memory_problem(40 * GB, [small, large]))
     smi(lists(SPARK))
     assert free_memory_problem(900 * GB, find_gpus()) is None
-
-
-def test_models_fit_a_card_together_and_while_one_is_swapped() -> None:
-    assert [room([6.2, 5.9, 2.8], size) for size in (8, 16, 24)] == ["no", "fits", "swaps"]
-    assert room([], 8) == "swaps"

@@ -8,9 +8,9 @@ import pytest
 from configs.settings import PROJECT_DIR
 from deployments.cli.doctor import Problem, check_gpu, check_weights
 from deployments.default_chat.choice import resolved
-from deployments.rollout.gpus import gpu_problem
+from deployments.rollout.gpu_check import gpu_problem
 from deployments.rollout.serve_config import read_config
-from tests.deployments.cluster.test_gpus import H100, Install, card, cuda, lists, smi
+from tests.deployments.gpus.test_machine import H100, Install, card, cuda, lists, smi
 from tests.deployments.rollout.test_deploy import entry
 from tests.deployments.test_main import run_program
 
