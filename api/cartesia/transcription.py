@@ -9,6 +9,7 @@ from fastapi import Query, Request
 from pydantic import Field, ValidationError
 
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, Json, cartesia_error
+from api.dialects.callers import CallerDep
 from api.dialects.requests import (
     DialectQuery,
     SocketMessage,
@@ -18,8 +19,7 @@ from api.dialects.requests import (
 )
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import CODED, ApiError, InvalidField, to_api_error
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import while_connected
+from api.http.routing import make_router
 from api.http.uploads import form_schema, receive_form, validated
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -79,18 +79,12 @@ class TranscribeFields(DialectQuery):
     openapi_extra=form_schema("file", TranscribeFields),
 )
 async def transcribe(
-    request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Annotated[RawAudioQuery, Query()],
+    request: Request, caller: CallerDep, query: Annotated[RawAudioQuery, Query()]
 ) -> Json:
     """Transcribes a file, or raw samples in `encoding`. Stops if the client disconnects."""
-    owner = principal.workspace_id
-    check = partial(speech.transcription.check_credit, owner, operation)
-    async with receive_form(request, before_large=check) as form:
+    async with receive_form(request, before_large=caller.check_credit) as form:
         fields = validated(TranscribeFields, form.with_lists({"timestamp_granularities"}))
-        model = await speech.live_transcription.transcriber.describe()
+        model = await caller.speech.live_transcription.transcriber.describe()
         check_model("model", RECOGNISERS, fields.model, model)
         path = form.file("file").path
         if query.encoding is not None:
@@ -102,8 +96,7 @@ async def transcribe(
             language=fields.language, words=bool(fields.timestamp_granularities)
         )
         answer = partial(_transcript, has_words=options.words)
-        work = speech.transcription.transcribe(owner, operation, path, options, answer)
-        return await while_connected(request.receive, work)
+        return await caller.transcribe(request, path, options, answer)
 
 
 def _transcript(transcript: FileTranscript, *, has_words: bool) -> Json:

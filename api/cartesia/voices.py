@@ -8,11 +8,12 @@ from fastapi import Query, Request
 from pydantic import Field
 
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, foreign_voice
+from api.dialects.callers import CallerDep
 from api.dialects.clones import LEAST, clone
 from api.dialects.outputs import voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
 from api.http.uploads import BINARY, form_schema, validated
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from api.sockets.tts.events import LenientModel
@@ -53,30 +54,25 @@ class CartesiaVoicesQuery(DialectQuery):
 
 
 @router.get(f"{PREFIX}/voices", summary="List voices, for Cartesia's clients")
-async def list_voices(
-    query: Annotated[CartesiaVoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
-) -> Json:
-    workspace_id = principal.workspace_id
-    voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
+async def list_voices(query: Annotated[CartesiaVoicesQuery, Query()], caller: CallerDep) -> Json:
+    voices = await caller.directory.voices(caller.workspace_id)
     ids = [voice.id for voice in voices]
     for field in ("starting_after", "ending_before"):
         if getattr(query, field) not in (None, *ids):
             raise ApiError("voice_not_found", f"{field}: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
     end = ids.index(query.ending_before) if query.ending_before else None
-    entries = [_available_voice(voice, workspace_id) for voice in voices[first:end]]
+    entries = [_available_voice(voice, caller.workspace_id) for voice in voices[first:end]]
     matches = [entry for entry in entries if query.matches(entry)]
     page = matches[: query.limit] if end is None else matches[-query.limit :]
     return {"data": page, "has_more": len(matches) > query.limit}
 
 
 @router.get(VOICE, summary="Get a voice, for Cartesia's clients")
-async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    workspace_id = principal.workspace_id
-    directory = speech.synthesis.pipeline.directory
+async def get_voice(voice_id: str, caller: CallerDep) -> Json:
     foreign = foreign_voice(voice_id)
-    voice = await voice_for(voice_id, foreign, directory, workspace_id, field="id")
-    return _available_voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
+    voice = await voice_for(voice_id, foreign, caller, "id")
+    return _available_voice(voice, caller.workspace_id) | ({"id": voice_id} if foreign else {})
 
 
 def _available_voice(voice: AvailableVoice, workspace_id: int) -> Json:

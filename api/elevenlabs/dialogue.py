@@ -10,6 +10,7 @@ from fastapi import Depends, Query
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
+from api.dialects.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
 from api.elevenlabs.speech import (
@@ -21,7 +22,7 @@ from api.elevenlabs.speech import (
     stream_opened,
 )
 from api.http.bodies import NOT_BLANK
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, cue_warning, make_router
+from api.http.routing import cue_warning, make_router
 from api.http.streaming import NdjsonStream
 from api.native.speech import TEXT_CHARACTERS
 from api.sockets.tts.events import LenientModel
@@ -106,44 +107,25 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """Returns a dependency that opens a dialogue; `whole` if it is sent once it is complete."""
 
     async def open_dialogue(
-        body: Dialogue,
-        principal: PrincipalDep,
-        speech: SpeechDep,
-        operation: OperationDep,
-        query: Annotated[options.OutputQuery, Query()],
+        body: Dialogue, caller: CallerDep, query: Annotated[options.OutputQuery, Query()]
     ) -> OpenedDialogue:
-        workspace_id = principal.workspace_id
-        synthesis = speech.synthesis
         first = body.inputs[0].voice_id
         names = {line.voice_id for line in body.inputs}
-        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=first):
+        async with caller.recording_failures(first):
             voices = {
-                name: await options.find_voice(
-                    name,
-                    directory=synthesis.pipeline.directory,
-                    workspace_id=workspace_id,
-                    language=body.language_code,
-                    text=body.text,
-                )
+                name: await options.find_voice(name, caller, body.language_code, body.text)
                 for name in names
             }
         turns = [ScriptTurn(text=line.text, voice=voices[line.voice_id].id) for line in body.inputs]
-        stream = options.open_stream(
-            voice=voices[first],
-            style=replace(body.style(timings=timings), script=tuple(turns)),
-            output_format=query.output_format,
-            synthesis=synthesis,
-            workspace_id=workspace_id,
-            operation=operation,
-            whole=whole,
-        )
+        style = replace(body.style(timings=timings), script=tuple(turns))
+        stream = query.open_stream(caller, voices[first], style, whole=whole)
         lines = [
             SpokenLine(
                 text=line.text, voice_id=line.voice_id, voice_name=voices[line.voice_id].info.name
             )
             for line in body.inputs
         ]
-        record = query.record(speech.history, principal, stream, lines=lines)
+        record = query.record(caller, stream, lines=lines)
         return OpenedDialogue(stream, body.text, query.media_type, record, body.inputs)
 
     return Depends(open_dialogue)

@@ -9,25 +9,23 @@ from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from api.dialects.callers import CallerDep
 from api.dialects.outputs import (
     AudioWriter,
     Letter,
     audio_answers,
     columns,
     letters_of,
-    nothing_spoken,
     speak_whole,
     stream_speech,
 )
 from api.elevenlabs import options
 from api.http.errors import to_api_error
 from api.http.ignored_fields import name_unread
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import make_router
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
-from pipelines.audio.encode.encoder import write_wav_length
 from pipelines.stt.formatting import separator_of
-from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.history import SpeechRecord
 from pipelines.tts.session import EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
@@ -84,32 +82,15 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
     async def open_speech(
         voice_id: VoicePath,
         body: ElevenLabsText,
-        principal: PrincipalDep,
-        speech: SpeechDep,
-        operation: OperationDep,
+        caller: CallerDep,
         query: Annotated[options.OutputQuery, Query()],
     ) -> OpenedSpeech:
-        workspace_id = principal.workspace_id
-        synthesis = speech.synthesis
-        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
-            voice = await options.find_voice(
-                voice_id,
-                directory=synthesis.pipeline.directory,
-                workspace_id=workspace_id,
-                language=body.language_code,
-                text=body.text,
-            )
-        stored = await options.stored_settings(speech.voice_settings, workspace_id, voice_id, voice)
-        stream = options.open_stream(
-            voice=voice,
-            style=body.style(timings=timings, stored=stored),
-            output_format=query.output_format,
-            synthesis=synthesis,
-            workspace_id=workspace_id,
-            operation=operation,
-            whole=whole,
-        )
-        record = query.record(speech.history, principal, stream)
+        async with caller.recording_failures(voice_id):
+            voice = await options.find_voice(voice_id, caller, body.language_code, body.text)
+        stored = await options.stored_settings(caller, voice_id, voice)
+        style = body.style(timings=timings, stored=stored)
+        stream = query.open_stream(caller, voice, style, whole=whole)
+        record = query.record(caller, stream)
         return OpenedSpeech(stream, body.text, query.media_type, record)
 
     return Depends(open_speech)
@@ -149,19 +130,13 @@ async def speak_with_timestamps(
 
 async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
     """Returns the whole speech with the times that the writer makes of its words."""
-    file = TemporaryFile()
     record = opened.record
-
-    def add(data: bytes) -> None:
-        file.write(data)
-        if record is not None:
-            record.add(data)
-
-    words = await speak_whole(opened.stream, opened.text, add)
-    if not file.size:
-        raise nothing_spoken()
-    if opened.media_type == "audio/wav":
-        write_wav_length(file)
+    file, words = await speak_whole(
+        opened.stream,
+        opened.text,
+        is_wav=opened.media_type == "audio/wav",
+        copy_to=None if record is None else record.add,
+    )
     if record is not None:
         record.keep(opened.text)
     fields = writer.timing(words, is_whole=True)

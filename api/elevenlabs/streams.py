@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, Field, model_validator
 from starlette.routing import BaseRoute
 
+from api.dialects.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.dialects.outputs import letters_of
 from api.dialects.requests import SocketMessage, dialect_socket
 from api.elevenlabs import options
@@ -19,7 +20,6 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text, parse_spoken
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.history import SpeechRecord
@@ -95,28 +95,19 @@ class InputConversation(ContextsConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._history = services.speech.history
         self._query = InputQuery.of_socket(session.query)
         self._open: dict[str, InputContext] = {}
         self._voice: AvailableVoice
-        self._settings = services.speech.voice_settings
         self._stored: Mapping[str, float] = {}
         self._is_closing = False
         self._failure = "invalid_request"
 
     async def opened(self) -> None:
         voice_id = self.session.path_params["voice_id"]
-        workspace_id = self.session.principal.workspace_id
+        language = self._query.language_code
         try:
-            self._voice = await options.find_voice(
-                voice_id,
-                directory=self.synthesis.pipeline.directory,
-                workspace_id=workspace_id,
-                language=self._query.language_code,
-            )
-            self._stored = await options.stored_settings(
-                self._settings, workspace_id, voice_id, self._voice
-            )
+            self._voice = await options.find_voice(voice_id, self.caller, language)
+            self._stored = await options.stored_settings(self.caller, voice_id, self._voice)
         except CODED as error:
             self.fail(error)
         else:
@@ -178,19 +169,12 @@ class InputConversation(ContextsConversation):
         if len(self.contexts) >= MAX_CONTEXTS:
             text = f"a connection has at most {MAX_CONTEXTS} contexts; close one first"
             raise self._fault(text, context_id)
-        stream = options.open_stream(
-            voice=self._voice,
-            style=message.style(timings=True, stored=self._stored),
-            output_format=self._query.output_format,
-            synthesis=self.synthesis,
-            workspace_id=self.session.principal.workspace_id,
-            operation=self.session.payer,
-        )
+        style = message.style(timings=True, stored=self._stored)
+        stream = self._query.open_stream(self.caller, self._voice, style)
         separator = separator_of(self._voice.language)
         # Each flush of WAV is a file, and several are no file.
         is_kept = not self._query.output_format.startswith("wav")
-        principal = self.session.principal
-        record = self._query.record(self._history, principal, stream) if is_kept else None
+        record = self._query.record(self.caller, stream) if is_kept else None
         fail = None if self.is_multi else self.fail
         wire = InputWire(context_id, separator, fail, record)
         schedule = message.generation_config.chunk_length_schedule
