@@ -9,12 +9,7 @@ from anyio import to_thread
 from fastapi import Query, Request
 from starlette.responses import JSONResponse, Response
 
-from api.assemblyai.options import (
-    FAMILIES,
-    ListQuery,
-    PartQuery,
-    TranscriptOptions,
-)
+from api.assemblyai.options import FAMILIES, ListQuery, PartQuery, TranscriptOptions
 from api.assemblyai.streams import SCHEMES
 from api.assemblyai.transcripts import (
     TOMBSTONE,
@@ -24,11 +19,11 @@ from api.assemblyai.transcripts import (
     status_of,
     transcript_json,
 )
+from api.dialects.callers import Caller, CallerDep
 from api.dialects.requests import check_model
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import (
     InfrastructureDep,
-    OperationDep,
     PlatformDep,
     PrincipalDep,
     SpeechDep,
@@ -38,7 +33,6 @@ from api.http.uploads import BINARY, UploadLimits, multipart_boundary, receive_f
 from api.native.jobs import CONFIG, LEAST_MS, RECORDING
 from api.services import InfrastructureServices, SpeechServices
 from pipelines.accounts.authentication import Principal
-from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidUrl, NotFound
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
@@ -58,9 +52,11 @@ def _url(infrastructure: InfrastructureServices, path: str) -> str:
     return f"{infrastructure.settings.public_url}{path}"
 
 
-async def _check_room(principal: Principal, speech: SpeechServices, operation: Operation) -> None:
+async def _check_room(caller: Caller) -> None:
     """Checks the room for a transcript. AssemblyAI's client sends whole groups at once."""
-    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation, is_requested=True)
+    await caller.speech.jobs.check_room(
+        caller.principal, "transcription", LEAST_MS, caller.operation, is_requested=True
+    )
 
 
 @router.post(
@@ -76,39 +72,35 @@ async def _check_room(principal: Principal, speech: SpeechServices, operation: O
     },
 )
 async def upload_recording(
-    request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    infrastructure: InfrastructureDep,
-    operation: OperationDep,
+    request: Request, caller: CallerDep, infrastructure: InfrastructureDep
 ) -> Answer:
     """Keeps the recording in the body for a day, to be transcribed by `POST /v2/transcript`."""
     if multipart_boundary(request) is not None:
         message = "send the recording itself as the body, not as a form"
         raise ApiError("unsupported_media_type", message)
-    check = partial(_check_room, principal, speech, operation)
+    check = partial(_check_room, caller)
     async with receive_file(request, check, LIMITS) as path:
         if not path.stat().st_size:
             raise ApiError("validation_error", "the body is empty; send a recording")
         await check()
-        file_id = await speech.jobs.keep_upload(principal, path)
+        file_id = await caller.speech.jobs.keep_upload(caller.principal, path)
     return {"upload_url": _url(infrastructure, f"{UPLOADS}/{file_id}")}
 
 
 @router.post(TRANSCRIPTS, summary="Transcribe a long recording, for AssemblyAI's clients")
 async def create_transcript(
     body: TranscriptOptions,
-    principal: PrincipalDep,
-    speech: SpeechDep,
+    caller: CallerDep,
     platform: PlatformDep,
     infrastructure: InfrastructureDep,
-    operation: OperationDep,
 ) -> Answer:
     """Creates a transcription job for an upload, or for the recording at a URL."""
+    principal = caller.principal
+    speech = caller.speech
     recogniser = await speech.live_transcription.transcriber.describe()
     for name in (*(body.speech_models or ()), *filter(None, [body.speech_model])):
         check_model("speech_model", FAMILIES, name, recogniser)
-    await _check_room(principal, speech, operation)
+    await _check_room(caller)
     upload = await _check_recording(body.audio_url, principal, speech, infrastructure)
     recognition = await speech.transcription.pipeline.resolve(body.recognition())
     callback = None
@@ -138,7 +130,7 @@ async def create_transcript(
     request = stored.model_dump_json(exclude_none=True).encode()
     job = await speech.jobs.create(
         principal,
-        operation,
+        caller.operation,
         kind="transcription",
         name="recording",
         options=TASK.dump_json(task),

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import OFF, DialectQuery, check_model
 from api.http.errors import ApiError, ErrorDialect, InvalidField
+from api.sockets.stt.conversation import MIN_MS
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from configs.schema.personal_data import Kind, Redaction
@@ -32,6 +33,8 @@ ENCODINGS: dict[str | None, LiveEncoding] = {
 PACKETS = "opus"
 DEFAULT_VOICE = "aura-2-thalia-en"
 MULTI = "multi"  # value of `language` that detects the language
+USUAL_MS = 500  # silence that ends an utterance if endpointing is off
+INTERIM_MS = 500  # time between interims
 _VOICE = re.compile(r"(?:aura|aura-2|flux)-([a-z]+)-([a-z]{2})")
 
 
@@ -250,18 +253,13 @@ class StreamQuery(ListenQuery):
             raise ValueError("channels: two channels need multichannel=true")
         return self
 
-    def to_options(self, least_ms: int, usual_ms: int, interim_ms: int) -> SessionOptions:
-        """Converts the parameters to the options of a live session.
-
-        `least_ms` is the shortest silence that ends an utterance, `usual_ms` the silence if
-        `endpointing` is off, `interim_ms` the time between interims. Raises
-        ApiError(validation_error).
-        """
-        silence_ms = usual_ms if self.endpointing == 0 else max(self.endpointing or 0, least_ms)
+    def to_options(self) -> SessionOptions:
+        """Converts the parameters to the options of a session. Raises as `recognition`."""
+        silence_ms = USUAL_MS if self.endpointing == 0 else max(self.endpointing or 0, MIN_MS)
         return SessionOptions(
             recognition=self.recognition(),
             utterance_end_ms=silence_ms,
-            interim_ms=interim_ms if self.interim_results else None,
+            interim_ms=INTERIM_MS if self.interim_results else None,
         )
 
 

@@ -31,7 +31,6 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
-from api.sockets.stt.conversation import MIN_MS
 from api.sockets.stt.listening import ListeningConversation, SocketListener, words_of
 from models.stt.options import KeyTerms
 from pipelines.audio.decode.stream import ChannelSplitter
@@ -41,8 +40,6 @@ from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, 
 from pipelines.stt.formatting import separator_of
 
 SILENCE = 10.0, "NET-0001: no audio and no message came for 10 seconds", close_codes.INTERNAL
-USUAL_MS = 500  # silence that ends an utterance if endpointing is off
-INTERIM_MS = 500  # time between interims
 
 
 class StreamMessage(SocketMessage):
@@ -77,9 +74,8 @@ class StreamConversation(ListeningConversation):
         check_recogniser(self.query.model, self.model)
         if self.query.encoding not in ENCODINGS:
             await self.expect_encoded(packets=self.query.encoding == PACKETS)
-        options = self.query.to_options(MIN_MS, USUAL_MS, INTERIM_MS)
         for channel in self.listeners:
-            await channel.start(options)
+            await channel.start(self.query.to_options())
 
     async def handle(self, text: str) -> bool:
         message = StreamMessage.parse(text)
@@ -280,7 +276,7 @@ class FluxConversation(ListeningConversation):
         check_recogniser(self.query.model, self.model)
         if self.query.encoding not in ENCODINGS:
             await self.expect_encoded(packets=self.query.encoding == PACKETS)
-        await self.turns.start(self._options())
+        await self.turns.start(_options_of(self.query))
         await self.socket.send(self.event("Connected"))
 
     async def handle(self, text: str) -> bool:
@@ -302,29 +298,16 @@ class FluxConversation(ListeningConversation):
             await self.turns.input.accept(data, encoding, self.query.sample_rate)
         return False
 
-    def _options(self) -> SessionOptions:
-        query = self.query
-        wait_ms = query.eot_timeout_ms
-        if query.eot_threshold < 1:
-            wait_ms = min(wait_ms, LONGEST_WAIT_MS)
-        return SessionOptions(
-            recognition=query.recognition(),
-            interim_ms=UPDATE_MS,
-            turns=SemanticTurns(wait_ms, query.eot_threshold),
-        )
-
     async def _configured(self, change: TurnsMessage) -> str:
-        before = self.query
         try:
-            self.query = change.applied_to(before)
+            query = change.applied_to(self.query)
             changes_languages = change.language_hints is not None
-            await self.turns.change(self._options(), changes_languages=changes_languages)
+            await self.turns.change(_options_of(query), changes_languages=changes_languages)
         except (ValidationError, *CODED) as error:
-            self.query = before
             code = "INVALID_CONFIGURE"
             fields = {"code": code, "error_code": code, "description": fault_text(error)}
             return self.event("ConfigureFailure", **fields)
-        query = self.query
+        self.query = query
         return self.event(
             "ConfigureSuccess",
             thresholds=query.model_dump(
@@ -334,6 +317,17 @@ class FluxConversation(ListeningConversation):
             language_hints=query.language_hint,
             numerals=query.numerals,
         )
+
+
+def _options_of(query: FluxQuery) -> SessionOptions:
+    wait_ms = query.eot_timeout_ms
+    if query.eot_threshold < 1:
+        wait_ms = min(wait_ms, LONGEST_WAIT_MS)
+    return SessionOptions(
+        recognition=query.recognition(),
+        interim_ms=UPDATE_MS,
+        turns=SemanticTurns(wait_ms, query.eot_threshold),
+    )
 
 
 class FluxListener(TurnListener):

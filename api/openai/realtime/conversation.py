@@ -16,7 +16,7 @@ from api.openai.realtime import client_events, server_events, turns
 from api.openai.realtime.agent import Agent
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import ClientEvent, parse_client_event
-from api.openai.realtime.client_secrets import kind_of
+from api.openai.realtime.client_secrets import SCOPES, kind_of
 from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import ItemFeed, MessageItem, from_wire, to_wire
@@ -27,6 +27,7 @@ from api.openai.realtime.turns import Effect, UserTurns
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import json_text
+from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.agents.items import ItemNotFound
 from pipelines.errors import InsufficientCredit
@@ -69,7 +70,12 @@ class RealtimeConversation:
         self._feed = ItemFeed(self._send)
         self._agent = Agent(socket, services, initial, self._feed.items)
         self._responses = Responses(
-            self._agent, self._feed, self._turns, self._send, socket.spawn, self._answered
+            self._agent,
+            self._feed,
+            self._turns,
+            self._send,
+            socket.spawn,
+            answered=lambda left_s: self._input.answered(left_s),
         )
         self._input = InputListener(
             socket, services.speech, self._turns, self._perform, self._responses.last_words
@@ -147,14 +153,10 @@ class RealtimeConversation:
 
     async def write(self, event: ServerEvent) -> None:
         """Sends an event to the client."""
-        message: dict[str, Any] | None = as_wire(event)
-        if self._is_beta and message is not None:
-            message = to_beta(message)
-        if message is not None:
-            await self._socket.send_speech(json_text(message))
-
-    def _answered(self, left_s: float) -> None:
-        self._input.answered(left_s)
+        message = as_wire(event)
+        wire_message = to_beta(message) if self._is_beta else message
+        if wire_message is not None:
+            await self._socket.send_speech(json_text(wire_message))
 
     # Handlers of the client's events.
 
@@ -270,3 +272,19 @@ _HANDLERS: dict[type[ClientEvent], Callable[[RealtimeConversation, Any], Awaitab
     client_events.CreateResponse: RealtimeConversation._create_response,
     client_events.CancelResponse: RealtimeConversation._cancel_response,
 }
+
+
+routes = socket_routes(
+    "/openai/v1/realtime",
+    SocketRoute(
+        "agent",
+        RealtimeConversation,
+        SCOPES["realtime"],
+        visitors=True,
+        scopes_of=lambda socket, secret: SCOPES[kind_of(socket.query_params, secret)],
+        greets=False,
+        subprotocol="realtime",
+        key_prefix="openai-insecure-api-key.",
+        takes_secrets=True,
+    ),
+)
