@@ -10,19 +10,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 from starlette.routing import BaseRoute
 
+from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
-from api.deepgram.options import (
-    BEARER_OR_TOKEN,
-    ENCODINGS,
-    MULTI,
-    PACKETS,
-    FluxQuery,
-    StreamQuery,
-    check_recogniser,
-    described,
-    model_info,
-    uuid_of,
-)
 from api.deepgram.recordings import SpeakerNumbers, metadata, words_json
 from api.dialects.requests import SocketMessage, dialect_socket, fault_text
 from api.dialects.turns import TurnEvent, TurnListener
@@ -59,10 +48,10 @@ class StreamConversation(ListeningConversation):
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
-        self.query = StreamQuery.of_socket(socket.query)
+        self.query = options.StreamQuery.of_socket(socket.query)
         self.listeners = [StreamChannel(self, at) for at in range(self.query.heard_channels)]
         self._digest = hashlib.sha256()
-        encoding = ENCODINGS.get(self.query.encoding, "linear")
+        encoding = options.ENCODINGS.get(self.query.encoding, "linear")
         self._splitter = ChannelSplitter(len(self.listeners), encoding)
 
     def error(self, message: str) -> str:
@@ -71,9 +60,9 @@ class StreamConversation(ListeningConversation):
         return json_text({"type": "Error", "code": code, **fields})
 
     async def begin(self) -> None:
-        check_recogniser(self.query.model, self.model)
-        if self.query.encoding not in ENCODINGS:
-            await self.expect_encoded(packets=self.query.encoding == PACKETS)
+        options.check_recogniser(self.query.model, self.model)
+        if self.query.encoding not in options.ENCODINGS:
+            await self.expect_encoded(packets=self.query.encoding == options.PACKETS)
         for channel in self.listeners:
             await channel.start(self.query.to_options())
 
@@ -90,7 +79,7 @@ class StreamConversation(ListeningConversation):
     async def accept(self, data: bytes) -> bool:
         self._digest.update(data)
         rate = self.query.sample_rate
-        if (encoding := ENCODINGS.get(self.query.encoding)) is None or rate is None:
+        if (encoding := options.ENCODINGS.get(self.query.encoding)) is None or rate is None:
             await self.accept_encoded(data)
         else:
             for channel, part in zip(self.listeners, self._splitter.split(data), strict=True):
@@ -100,7 +89,7 @@ class StreamConversation(ListeningConversation):
     async def summarise(self) -> None:
         fields = metadata(
             self.request_id,
-            model_info(self.model),
+            options.model_info(self.model),
             self._digest.hexdigest(),
             duration=round(self.listeners[0].input.received_s, 3),
             channels=len(self.listeners),
@@ -178,7 +167,7 @@ class StreamChannel(SocketListener):
         speakers = transcript.speakers
         if transcript.final and words:
             self._last_end_s = words[-1].end
-        language = transcript.language if query.language == MULTI else None
+        language = transcript.language if query.language == options.MULTI else None
         alternative: dict[str, Any] = {
             "transcript": transcript.text,
             "confidence": round(transcript.confidence, 4),
@@ -212,8 +201,8 @@ class StreamChannel(SocketListener):
             "channel": results,
             "metadata": {
                 "request_id": self._stream.request_id,
-                "model_info": described(model),
-                "model_uuid": uuid_of(model),
+                "model_info": options.described(model),
+                "model_uuid": options.uuid_of(model),
             },
             "from_finalize": is_forced,
             **findings,
@@ -238,16 +227,18 @@ class TurnsMessage(SocketMessage):
     numerals: bool | None = None
     profanity_filter: bool | None = None
 
-    def applied_to(self, query: FluxQuery) -> FluxQuery:
+    def applied_to(self, query: options.FluxQuery) -> options.FluxQuery:
         """Returns the query with the changes of `Configure`. Raises ValidationError."""
-        fields = {
+        sent = {
             "keyterm": self.keyterms,
             "language_hint": self.language_hints,
             "numerals": self.numerals,
             "profanity_filter": self.profanity_filter,
         }
-        changes = {name: value for name, value in fields.items() if value is not None}
-        return FluxQuery.model_validate({**query.model_dump(), **changes, **self.thresholds})
+        changes = {name: value for name, value in sent.items() if value is not None}
+        return options.FluxQuery.model_validate(
+            {**query.model_dump(), **changes, **self.thresholds}
+        )
 
 
 class FluxConversation(ListeningConversation):
@@ -257,7 +248,7 @@ class FluxConversation(ListeningConversation):
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
-        self.query = FluxQuery.of_socket(socket.query)
+        self.query = options.FluxQuery.of_socket(socket.query)
         self.turns = FluxListener(self)
         self.listeners = [self.turns]
         self._sequence = 0
@@ -273,9 +264,9 @@ class FluxConversation(ListeningConversation):
         return self.event("Error", code=code, description=message)
 
     async def begin(self) -> None:
-        check_recogniser(self.query.model, self.model)
-        if self.query.encoding not in ENCODINGS:
-            await self.expect_encoded(packets=self.query.encoding == PACKETS)
+        options.check_recogniser(self.query.model, self.model)
+        if self.query.encoding not in options.ENCODINGS:
+            await self.expect_encoded(packets=self.query.encoding == options.PACKETS)
         await self.turns.start(_options_of(self.query))
         await self.socket.send(self.event("Connected"))
 
@@ -292,7 +283,7 @@ class FluxConversation(ListeningConversation):
         return message.type == "CloseStream"
 
     async def accept(self, data: bytes) -> bool:
-        if (encoding := ENCODINGS.get(self.query.encoding)) is None:
+        if (encoding := options.ENCODINGS.get(self.query.encoding)) is None:
             await self.accept_encoded(data)
         else:
             await self.turns.input.accept(data, encoding, self.query.sample_rate)
@@ -319,7 +310,7 @@ class FluxConversation(ListeningConversation):
         )
 
 
-def _options_of(query: FluxQuery) -> SessionOptions:
+def _options_of(query: options.FluxQuery) -> SessionOptions:
     wait_ms = query.eot_timeout_ms
     if query.eot_threshold < 1:
         wait_ms = min(wait_ms, LONGEST_WAIT_MS)
@@ -378,14 +369,14 @@ routes: list[BaseRoute] = [
         "/v1/listen",
         "stt",
         StreamConversation,
-        lambda query: StreamQuery.of_socket(query).recognition(),
-        BEARER_OR_TOKEN,
+        lambda query: options.StreamQuery.of_socket(query).recognition(),
+        options.BEARER_OR_TOKEN,
     ),
     *dialect_socket(
         "/v2/listen",
         "stt",
         FluxConversation,
-        lambda query: FluxQuery.of_socket(query).recognition(),
-        BEARER_OR_TOKEN,
+        lambda query: options.FluxQuery.of_socket(query).recognition(),
+        options.BEARER_OR_TOKEN,
     ),
 ]

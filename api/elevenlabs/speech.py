@@ -9,16 +9,8 @@ from fastapi import Depends, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from api.dialects import outputs
 from api.dialects.callers import CallerDep
-from api.dialects.outputs import (
-    AudioWriter,
-    Letter,
-    audio_answers,
-    columns,
-    letters_of,
-    speak_whole,
-    stream_speech,
-)
 from api.elevenlabs import options
 from api.http.errors import to_api_error
 from api.http.ignored_fields import name_unread
@@ -37,7 +29,7 @@ PATH = "/v1/text-to-speech/{voice_id}"
 VoicePath = Annotated[
     str, Path(max_length=200, description="Voice id or name, or the id of an ElevenLabs voice.")
 ]
-STREAMED = audio_answers(options.MEDIA_TYPES)
+STREAMED = outputs.audio_answers(options.MEDIA_TYPES)
 
 
 class ElevenLabsText(options.ElevenLabsVoicing):
@@ -100,7 +92,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
 @router.post(PATH, summary="Synthesise speech, for ElevenLabs' clients", **STREAMED)
 async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     """Sends the first audio before the second sentence is synthesised."""
-    return await stream_opened(opened, AudioWriter(), opened.media_type)
+    return await stream_opened(opened, outputs.AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -131,7 +123,7 @@ async def speak_with_timestamps(
 async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
     """Returns the whole speech with the times that the writer makes of its words."""
     record = opened.record
-    file, words = await speak_whole(
+    file, words = await outputs.speak_whole(
         opened.stream,
         opened.text,
         is_wav=opened.media_type == "audio/wav",
@@ -146,13 +138,15 @@ async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
 
 
 async def stream_opened(
-    opened: OpenedSpeech, writer: AudioWriter, media_type: str | None = None
+    opened: OpenedSpeech, writer: outputs.AudioWriter, media_type: str | None = None
 ) -> Response:
     """Streams audio of `media_type`; JSON lines if that is None."""
     response_type = StreamedResponse if media_type else NdjsonStream
     if opened.record is not None:
         writer = RecordingWriter(writer, opened.record, opened.text)
-    answer = await stream_speech(opened.stream, opened.text, writer, response_type, media_type)
+    answer = await outputs.stream_speech(
+        opened.stream, opened.text, writer, response_type, media_type
+    )
     return with_headers(answer, opened.stream)
 
 
@@ -163,10 +157,10 @@ def with_headers(answer: Response, stream: SpeechStream) -> Response:
     return answer
 
 
-class RecordingWriter(AudioWriter):
+class RecordingWriter(outputs.AudioWriter):
     """Writes speech with another writer, and copies its audio for the history."""
 
-    def __init__(self, writer: AudioWriter, record: SpeechRecord, text: str) -> None:
+    def __init__(self, writer: outputs.AudioWriter, record: SpeechRecord, text: str) -> None:
         self._writer = writer
         self._record = record
         self._text = text
@@ -183,7 +177,7 @@ class RecordingWriter(AudioWriter):
         return self._writer.fail(error)
 
 
-class TimedWriter(AudioWriter):
+class TimedWriter(outputs.AudioWriter):
     """Writes JSON lines with audio and character times."""
 
     def __init__(self, separator: str) -> None:
@@ -195,7 +189,7 @@ class TimedWriter(AudioWriter):
 
     def timing(self, words: Sequence[TimedWord], *, is_whole: bool = False) -> dict[str, Any]:
         """Returns the fields with the times of letters; `is_whole` if no more words follow."""
-        letters = letters_of(words, self._separator)
+        letters = outputs.letters_of(words, self._separator)
         if is_whole:
             letters = letters[: -len(self._separator) or None]
         aligned = alignment(letters)
@@ -205,11 +199,11 @@ class TimedWriter(AudioWriter):
         return json_line(options.elevenlabs_error(to_api_error(error), "")[0])
 
 
-def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:
+def alignment(letters: Sequence[outputs.Letter]) -> dict[str, Any] | None:
     """Returns the times of letters as responses over HTTP have them; None without letters."""
     if not letters:
         return None
-    return columns(
+    return outputs.columns(
         letters,
         text="characters",
         start="character_start_times_seconds",
