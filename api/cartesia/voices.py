@@ -1,6 +1,5 @@
 """Voices in Cartesia's API: lists, clones, and changes of the workspace's own voices."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -9,7 +8,7 @@ from pydantic import Field
 
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, foreign_voice
 from api.dialects.callers import CallerDep
-from api.dialects.clones import LEAST, clone
+from api.dialects.clones import LEAST, receive_clips
 from api.dialects.outputs import voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError
@@ -20,7 +19,7 @@ from api.sockets.tts.events import LenientModel
 from models.base import VoiceInfo
 from pipelines.accounts.authentication import Principal
 from pipelines.tts.voices import AvailableVoice
-from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
+from pipelines.voices.voice_object import CustomVoice, custom_voice
 
 router = make_router(TAG, scope="tts", schemes=SCHEMES)
 own = make_router(TAG, scope="voices", schemes=SCHEMES)
@@ -118,11 +117,9 @@ async def clone_voice(
     The clip is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-
-    async def describe(fields: Mapping[str, str]) -> NewVoice:
-        return new_voice(request, validated(VoiceFields, fields))
-
-    voice = await clone(request, principal, voices, operation, describe=describe, field="clip")
+    async with receive_clips(request, principal, voices.custom, operation, "clip") as clips:
+        fields = validated(VoiceFields, clips.form.fields)
+        voice = await clips.create(new_voice(request, fields))
     return _own_voice(voice, principal)
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
 from api.dialects.callers import CallerDep
-from api.dialects.contexts import AutoFlush, ContextsConversation, FlushRules
+from api.dialects.contexts import ContextsConversation, FlushRules
 from api.dialects.outputs import BytesWriter, SpeechOutput, audio_answers, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
@@ -185,8 +185,7 @@ class SpeakConversation(VoiceConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._context: SpeakingContext | None = None
-        self._flushes: AutoFlush | None = None
+        self._context: SpeakingContext  # of the text that follows
         self._count = 0  # contexts so far
         self._sequence = 0  # flushes and clears so far
 
@@ -203,8 +202,7 @@ class SpeakConversation(VoiceConversation):
 
     async def receive_text(self, text: str) -> None:
         context = self._context
-        flushes = self._flushes
-        assert context is not None and flushes is not None
+        flushes = self.flushes[context.context_id]
         try:
             message = SpeakMessage.parse(text)
             if message.type == "Speak":
@@ -249,14 +247,12 @@ class SpeakConversation(VoiceConversation):
     def _open_context(self) -> None:
         stream = self.make_stream(self.query.speed)
         self._count += 1
-        context_id = str(self._count)
-        self._context = self.open(context_id, stream, SpeakWire(self), SENTENCES)
-        self._flushes = self.flushes[context_id]
+        self._context = self.open(str(self._count), stream, SpeakWire(self), SENTENCES)
         self.contexts.start(self._context)
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
-        if context_id == str(self._count):
+        if context_id == self._context.context_id:
             self.session.finish()
 
 

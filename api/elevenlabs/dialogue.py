@@ -13,14 +13,7 @@ from starlette.responses import Response
 from api.dialects.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
-from api.elevenlabs.speech import (
-    STREAMED,
-    OpenedSpeech,
-    TimedAudio,
-    TimedWriter,
-    speak_opened,
-    stream_opened,
-)
+from api.elevenlabs.speech import STREAMED, OpenedSpeech, TimedAudio, TimedWriter
 from api.http.bodies import NOT_BLANK
 from api.http.routing import cue_warning, make_router
 from api.http.streaming import NdjsonStream
@@ -96,11 +89,8 @@ class OpenedDialogue(OpenedSpeech):
         """A writer of audio with times."""
         return DialogueWriter(self.separator, self.lines)
 
-    def warned(self, answer: Response) -> Response:
-        """Names the cues that are not followed in the header `Warning`."""
-        texts = [line.text for line in self.lines]
-        answer.headers.update(cue_warning(texts, free_cues=True))
-        return answer
+    def warnings(self) -> dict[str, str]:
+        return cue_warning([line.text for line in self.lines], free_cues=True)
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
@@ -136,7 +126,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
 async def speak(opened: Annotated[OpenedDialogue, opens()]) -> Response:
     """Speaks the lines in turn, as one file. Sends the first audio before the second sentence is
     synthesised."""
-    return opened.warned(await stream_opened(opened, AudioWriter(), opened.media_type))
+    return await opened.streamed(AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -149,7 +139,7 @@ async def stream_with_timestamps(
 ) -> Response:
     """Streams JSON lines. Times count from the start of the speech, and the characters of voices
     from the start of the line. On failure, the last line has `detail`."""
-    return opened.warned(await stream_opened(opened, opened.writer))
+    return await opened.streamed(opened.writer)
 
 
 @router.post(
@@ -161,7 +151,7 @@ async def speak_with_timestamps(
     opened: Annotated[OpenedDialogue, opens(timings=True, whole=True)],
 ) -> Response:
     """Returns the whole dialogue as one file. Synthesis stops if the client disconnects."""
-    return opened.warned(await speak_opened(opened, opened.writer))
+    return await opened.whole(opened.writer)
 
 
 class DialogueWriter(TimedWriter):

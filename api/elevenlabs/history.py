@@ -190,9 +190,6 @@ class _Archive(io.RawIOBase):
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def writable(self) -> bool:
-        return True
-
     def write(self, data: Any) -> int:
         self._data += data
         return len(data)

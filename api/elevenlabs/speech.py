@@ -64,6 +64,43 @@ class OpenedSpeech:
         """The text between words of the voice's language: a space or nothing."""
         return separator_of(self.stream.voice.language)
 
+    def warnings(self) -> dict[str, str]:
+        """Returns the header `Warning`, if the route does not add it."""
+        return {}
+
+    async def streamed(
+        self, writer: outputs.AudioWriter, media_type: str | None = None
+    ) -> Response:
+        """Streams audio of `media_type`; JSON lines if that is None."""
+        response_type = StreamedResponse if media_type else NdjsonStream
+        if self.record is not None:
+            writer = RecordingWriter(writer, self.record, self.text)
+        answer = await outputs.stream_speech(
+            self.stream, self.text, writer, response_type, media_type
+        )
+        return self._with_headers(answer)
+
+    async def whole(self, writer: "TimedWriter") -> Response:
+        """Returns the whole speech with the times that the writer makes of its words."""
+        record = self.record
+        file, words = await outputs.speak_whole(
+            self.stream,
+            self.text,
+            is_wav=self.media_type == "audio/wav",
+            copy_to=None if record is None else record.add,
+        )
+        if record is not None:
+            record.keep(self.text)
+        answer = Base64Json("audio_base64", file, writer.timing(words, is_whole=True))
+        name_unread(answer, self.stream.unread)
+        return self._with_headers(answer)
+
+    def _with_headers(self, answer: Response) -> Response:
+        answer.headers["character-cost"] = str(self.stream.charged)
+        answer.headers["request-id"] = request_id.get() or ""
+        answer.headers.update(self.warnings())
+        return answer
+
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """Returns a dependency that opens the speech of a request.
@@ -92,7 +129,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
 @router.post(PATH, summary="Synthesise speech, for ElevenLabs' clients", **STREAMED)
 async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     """Sends the first audio before the second sentence is synthesised."""
-    return await stream_opened(opened, outputs.AudioWriter(), opened.media_type)
+    return await opened.streamed(outputs.AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -105,7 +142,7 @@ async def stream_with_timestamps(
 ) -> Response:
     """Streams JSON lines. Times count from the start of the speech. On failure, the last line has
     `detail`."""
-    return await stream_opened(opened, TimedWriter(opened.separator))
+    return await opened.streamed(TimedWriter(opened.separator))
 
 
 @router.post(
@@ -117,44 +154,7 @@ async def speak_with_timestamps(
     opened: Annotated[OpenedSpeech, opens(timings=True, whole=True)],
 ) -> Response:
     """Returns the whole speech as one file. Synthesis stops if the client disconnects."""
-    return await speak_opened(opened, TimedWriter(opened.separator))
-
-
-async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
-    """Returns the whole speech with the times that the writer makes of its words."""
-    record = opened.record
-    file, words = await outputs.speak_whole(
-        opened.stream,
-        opened.text,
-        is_wav=opened.media_type == "audio/wav",
-        copy_to=None if record is None else record.add,
-    )
-    if record is not None:
-        record.keep(opened.text)
-    fields = writer.timing(words, is_whole=True)
-    answer = with_headers(Base64Json("audio_base64", file, fields), opened.stream)
-    name_unread(answer, opened.stream.unread)
-    return answer
-
-
-async def stream_opened(
-    opened: OpenedSpeech, writer: outputs.AudioWriter, media_type: str | None = None
-) -> Response:
-    """Streams audio of `media_type`; JSON lines if that is None."""
-    response_type = StreamedResponse if media_type else NdjsonStream
-    if opened.record is not None:
-        writer = RecordingWriter(writer, opened.record, opened.text)
-    answer = await outputs.stream_speech(
-        opened.stream, opened.text, writer, response_type, media_type
-    )
-    return with_headers(answer, opened.stream)
-
-
-def with_headers(answer: Response, stream: SpeechStream) -> Response:
-    """Adds the headers with the characters charged and the id of the request."""
-    answer.headers["character-cost"] = str(stream.charged)
-    answer.headers["request-id"] = request_id.get() or ""
-    return answer
+    return await opened.whole(TimedWriter(opened.separator))
 
 
 class RecordingWriter(outputs.AudioWriter):
@@ -192,20 +192,15 @@ class TimedWriter(outputs.AudioWriter):
         letters = outputs.letters_of(words, self._separator)
         if is_whole:
             letters = letters[: -len(self._separator) or None]
-        aligned = alignment(letters)
+        aligned = None
+        if letters:
+            aligned = outputs.columns(
+                letters,
+                text="characters",
+                start="character_start_times_seconds",
+                end="character_end_times_seconds",
+            )
         return {"alignment": aligned, "normalized_alignment": aligned}
 
     def fail(self, error: Exception) -> bytes:
         return json_line(options.elevenlabs_error(to_api_error(error), "")[0])
-
-
-def alignment(letters: Sequence[outputs.Letter]) -> dict[str, Any] | None:
-    """Returns the times of letters as responses over HTTP have them; None without letters."""
-    if not letters:
-        return None
-    return outputs.columns(
-        letters,
-        text="characters",
-        start="character_start_times_seconds",
-        end="character_end_times_seconds",
-    )

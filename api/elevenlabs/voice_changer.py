@@ -12,7 +12,7 @@ from api.dialects.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
 from api.elevenlabs.recordings import FileFormat, uploaded_recording, with_words
-from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath, stream_opened
+from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath
 from api.http.routing import make_router
 from api.http.streaming import while_connected
 from api.http.uploads import form_schema, receive_form, validated
@@ -72,7 +72,7 @@ async def change_voice(
     text = with_pauses(transcript.words, separator_of(transcript.language))
     record = query.record(caller, stream, source="STS")
     opened = OpenedSpeech(stream, text, query.media_type, record)
-    answer = stream_opened(opened, AudioWriter(), opened.media_type)
+    answer = opened.streamed(AudioWriter(), opened.media_type)
     return await while_connected(request.receive, answer)
 
 

@@ -1,13 +1,12 @@
 """Voices in ElevenLabs' API: lists and searches, instant clones, and voice settings."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import BaseModel, Field, Json
 
 from api.dialects.callers import Caller, CallerDep
-from api.dialects.clones import LEAST, clone
+from api.dialects.clones import LEAST, receive_clips
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice, settings_key
 from api.elevenlabs.speech import VoicePath
@@ -18,7 +17,7 @@ from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from pipelines.errors import VoiceNotReady
 from pipelines.text.language_names import is_language
 from pipelines.tts.voices import AvailableVoice, parse_id
-from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
+from pipelines.voices.voice_object import CustomVoice, custom_voice
 from pipelines.voices.voice_settings import SettingsByVoice
 
 TAG = "ElevenLabs' dialect"
@@ -197,11 +196,9 @@ async def clone_voice(
     Recordings are cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-
-    async def describe(fields: Mapping[str, str]) -> NewVoice:
-        return new_voice(request, validated(CloneFields, fields).voice())
-
-    voice = await clone(request, principal, voices, operation, describe=describe)
+    async with receive_clips(request, principal, voices.custom, operation) as clips:
+        fields = validated(CloneFields, clips.form.fields).voice()
+        voice = await clips.create(new_voice(request, fields))
     return {"voice_id": voice.id, "requires_verification": False}
 
 

@@ -242,7 +242,14 @@ def _whole_answer(
             task = "translate" if options.translate else "transcribe"
             return JSONResponse({"task": task, **_verbose(transcript, fields)}, headers=headers)
         case "diarized_json":
-            return JSONResponse(_diarized(transcript), headers=headers)
+            answer = {
+                "task": "transcribe",
+                "duration": round(transcript.duration_s, 3),
+                "text": transcript.text,
+                "segments": _speakers(transcript),
+                "usage": _usage(transcript),
+            }
+            return JSONResponse(answer, headers=headers)
         case "json":
             answer = {**_plain(transcript), "usage": _usage(transcript)}
             return JSONResponse(answer, headers=headers)
@@ -308,16 +315,6 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "avg_logprob": round(segment.avg_logprob, 4),
         "compression_ratio": round(len(text) / len(zlib.compress(text)), 4),
         "no_speech_prob": round(segment.no_speech_prob, 4),
-    }
-
-
-def _diarized(transcript: FileTranscript) -> dict[str, Any]:
-    return {
-        "task": "transcribe",
-        "duration": round(transcript.duration_s, 3),
-        "text": transcript.text,
-        "segments": _speakers(transcript),
-        "usage": _usage(transcript),
     }
 
 

@@ -256,14 +256,17 @@ class ActiveResponse:
     async def _open(self, item: Item) -> OutputItem:
         output = OutputItem(self.response.id, len(self._output), item)
         self._output.append(output)
-        await self._send(
-            events.OutputItemAdded(
-                response_id=self.response.id, output_index=output.index, item=to_wire(item)
-            )
-        )
+        await self._send_item(events.OutputItemAdded, output)
         if self._feed is not None:
             await self._feed.begin(item)
         return output
+
+    async def _send_item(
+        self, kind: type[events.OutputItemAdded | events.OutputItemDone], output: OutputItem
+    ) -> None:
+        item = to_wire(output.item)
+        event = kind(response_id=output.response_id, output_index=output.index, item=item)
+        await self._send(event)
 
     async def _call(self, delta: dict[str, object]) -> None:
         function = delta.get("function") or {}
@@ -303,11 +306,7 @@ class ActiveResponse:
                         arguments=item.arguments,
                     )
                 )
-            await self._send(
-                events.OutputItemDone(
-                    response_id=self.response.id, output_index=output.index, item=to_wire(item)
-                )
-            )
+            await self._send_item(events.OutputItemDone, output)
             if self._feed is not None:
                 await self._feed.finish(item)
         self.response.output = [to_wire(output.item) for output in self._output]

@@ -212,7 +212,11 @@ class ResponsesConversation(Conversation):
             chat_request = await self._to_chat_request(_body_of(request.fields))
             completion, writer = await turns.start(chat_request, services.chat)
             request.writer = writer
-            await self._stream(request, completion, writer, chat_request)
+            async with aclosing(turns.events_of(completion, writer)) as batches:
+                async for events in batches:
+                    if writer.response.status in ("completed", "incomplete"):
+                        self._remember(writer.response.id, completion, chat_request)
+                    await self._send(request, events)
         except SessionEnded:
             raise
         except Exception as error:  # every failure before the answer becomes an event
@@ -246,19 +250,6 @@ class ResponsesConversation(Conversation):
             saves=saves,
             earlier=earlier,
         )
-
-    async def _stream(
-        self,
-        request: SocketRequest,
-        completion: Completion,
-        writer: ResponseWriter,
-        chat_request: ChatRequest,
-    ) -> None:
-        async with aclosing(turns.events_of(completion, writer)) as batches:
-            async for events in batches:
-                if writer.response.status in ("completed", "incomplete"):
-                    self._remember(writer.response.id, completion, chat_request)
-                await self._send(request, events)
 
     def _remember(self, response_id: str, completion: Completion, request: ChatRequest) -> None:
         """Keeps the conversation of a response that is not stored, before its last event: the
