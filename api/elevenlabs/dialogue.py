@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from typing import Annotated, Any, Self
 
-from fastapi import Depends, Query
+from fastapi import Depends
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
@@ -97,7 +97,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """Returns a dependency that opens a dialogue; `whole` if it is sent once it is complete."""
 
     async def open_dialogue(
-        body: Dialogue, caller: CallerDep, query: Annotated[options.OutputQuery, Query()]
+        body: Dialogue, caller: CallerDep, query: options.Output
     ) -> OpenedDialogue:
         first = body.inputs[0].voice_id
         names = {line.voice_id for line in body.inputs}

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from fastapi import Query
 from pydantic import Field
 
 from api.dialects.callers import Caller
@@ -95,6 +96,9 @@ class OutputQuery(DialectQuery):
         return caller.speech.history.begin(
             caller.principal, stream, self.output_format, self.media_type, source, lines
         )
+
+
+Output = Annotated[OutputQuery, Query()]
 
 
 class VoiceSettings(LenientModel):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Path
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -109,10 +109,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """
 
     async def open_speech(
-        voice_id: VoicePath,
-        body: ElevenLabsText,
-        caller: CallerDep,
-        query: Annotated[options.OutputQuery, Query()],
+        voice_id: VoicePath, body: ElevenLabsText, caller: CallerDep, query: options.Output
     ) -> OpenedSpeech:
         async with caller.recording_failures(voice_id):
             voice = await options.find_voice(voice_id, caller, body.language_code, body.text)

@@ -1,10 +1,10 @@
 """ElevenLabs' voice changer: the words of a recording, spoken again by another voice."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 from xml.sax.saxutils import escape
 
-from fastapi import Query, Request
+from fastapi import Request
 from pydantic import BaseModel, Field, Json
 from starlette.responses import Response
 
@@ -50,10 +50,7 @@ DOCUMENTED: dict[str, Any] = STREAMED | {"openapi_extra": form_schema("audio", C
 @router.post(PATHS[0], summary="Speak a recording in another voice", **DOCUMENTED)
 @router.post(PATHS[1], summary="Speak a recording in another voice", **DOCUMENTED)
 async def change_voice(
-    voice_id: VoicePath,
-    request: Request,
-    caller: CallerDep,
-    query: Annotated[options.OutputQuery, Query()],
+    voice_id: VoicePath, request: Request, caller: CallerDep, query: options.Output
 ) -> Response:
     """Recognises the words of `audio`, and speaks them with the pauses between them. Intonation and
     tempo are those of the voice. Needs the scopes `stt` and `tts`; recognition and speech are each

@@ -22,7 +22,7 @@ from api.openai.realtime.session_object import RealtimeSession, ResponseOptions
 from api.openai.realtime.turns import UserTurns
 from api.sockets.kernel.conversation import SessionEnded
 from models.errors import EngineError
-from models.llm.base import FinishReason, TokenUsage
+from models.llm.base import TokenUsage
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.interruption import text_between
 from pipelines.agents.items import Item, Part
@@ -268,29 +268,34 @@ class ActiveResponse:
         event = kind(response_id=output.response_id, output_index=output.index, item=item)
         await self._send(event)
 
-    async def _call(self, delta: dict[str, object]) -> None:
-        function = delta.get("function") or {}
-        assert isinstance(function, dict)
-        number = int(str(delta.get("index") or 0))
+    async def _call(self, delta: dict[str, Any]) -> None:
+        function = delta["function"]
+        number = delta["index"]
         if number not in self._calls:
             item = Item(
                 new_id("item"),
                 "function_call",
                 "assistant",
                 status="in_progress",
-                call_id=str(delta.get("id") or new_id("call")),
-                name=str(function.get("name") or ""),
+                call_id=delta["id"],
+                name=function["name"],
             )
             self._calls[number] = await self._open(item)
         call = self._calls[number]
         if text := function.get("arguments"):
-            call.item.arguments += str(text)
+            call.item.arguments += text
             await self._send(
-                call.event(events.ArgumentsDelta, call_id=call.item.call_id, delta=str(text))
+                call.event(events.ArgumentsDelta, call_id=call.item.call_id, delta=text)
             )
 
     async def _end(self) -> None:
-        self._set_status(self.answer.finish_reason if self.answer else None)
+        if self._reason is not None:
+            self.response.end("cancelled", reason=self._reason)
+        elif self.response.status == "in_progress":  # not failed
+            if self.answer is not None and self.answer.finish_reason == "length":
+                self.response.end("incomplete", reason="max_output_tokens")
+            else:
+                self.response.end("completed")
         is_whole = self.response.status == "completed"
         for output in self._output:
             item = output.item
@@ -339,15 +344,6 @@ class ActiveResponse:
         is_lost = self.response.status == "in_progress"
         played_ms = round(self.playback.played_s * 1000)
         spoken.cut(min(played_ms, spoken.audio_ms) if is_lost else spoken.audio_ms)
-
-    def _set_status(self, finish_reason: FinishReason | None) -> None:
-        if self._reason is not None:
-            self.response.end("cancelled", reason=self._reason)
-        elif self.response.status == "in_progress":
-            if finish_reason == "length":
-                self.response.end("incomplete", reason="max_output_tokens")
-            else:
-                self.response.end("completed")
 
 
 class Responses:
