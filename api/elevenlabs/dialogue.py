@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from fastapi import Depends
 from pydantic import Field, model_validator
@@ -14,8 +14,8 @@ from api.dialects.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
 from api.elevenlabs.speech import STREAMED, OpenedSpeech, TimedAudio, TimedWriter
-from api.http.bodies import NOT_BLANK
-from api.http.routing import cue_warning, make_router
+from api.http.bodies import NOT_BLANK, SPOKEN
+from api.http.routing import make_router
 from api.http.streaming import NdjsonStream
 from api.native.speech import TEXT_CHARACTERS
 from api.sockets.tts.events import LenientModel
@@ -41,7 +41,9 @@ class DialogueLine(LenientModel):
 class Dialogue(options.ElevenLabsVoicing):
     """The lines of a dialogue, and their settings. The voices determine the models."""
 
-    inputs: list[DialogueLine] = Field(min_length=1, max_length=MAX_LINES)
+    free_cues: ClassVar[bool] = True
+
+    inputs: Annotated[list[DialogueLine], SPOKEN] = Field(min_length=1, max_length=MAX_LINES)
     model_id: str | None = Field(default=None, max_length=200, description="Has no effect.")
     language_code: str | None = Field(default=None, max_length=35)
     voice_settings: options.VoiceSettings | None = Field(default=None, alias="settings")
@@ -88,9 +90,6 @@ class OpenedDialogue(OpenedSpeech):
     def writer(self) -> "DialogueWriter":
         """A writer of audio with times."""
         return DialogueWriter(self.separator, self.lines)
-
-    def warnings(self) -> dict[str, str]:
-        return cue_warning([line.text for line in self.lines], free_cues=True)
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:

@@ -64,10 +64,6 @@ class OpenedSpeech:
         """The text between words of the voice's language: a space or nothing."""
         return separator_of(self.stream.voice.language)
 
-    def warnings(self) -> dict[str, str]:
-        """Returns the header `Warning`, if the route does not add it."""
-        return {}
-
     async def streamed(
         self, writer: outputs.AudioWriter, media_type: str | None = None
     ) -> Response:
@@ -98,7 +94,6 @@ class OpenedSpeech:
     def _with_headers(self, answer: Response) -> Response:
         answer.headers["character-cost"] = str(self.stream.charged)
         answer.headers["request-id"] = request_id.get() or ""
-        answer.headers.update(self.warnings())
         return answer
 
 
