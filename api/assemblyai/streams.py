@@ -90,7 +90,6 @@ class TurnsQuery(DialectQuery):
         return tuple(code for code in codes if code not in ("", MULTI))
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the parameters to the options of the pipelines."""
         return RecognitionOptions(
             languages=self.codes,
             words=True,
@@ -105,7 +104,6 @@ class TurnsQuery(DialectQuery):
 
     @property
     def options(self) -> SessionOptions:
-        """Options of the live session."""
         least_ms, most_ms = PRO_WAITS_MS if self.speech_model.startswith(PRO) else WAITS_MS
         waits_ms = self.min_turn_silence, self.min_end_of_turn_silence_when_confident, least_ms
         least_ms = max(next(wait_ms for wait_ms in waits_ms if wait_ms is not None), SHORTEST_MS)
@@ -130,7 +128,6 @@ class TokenQuery(DialectQuery):
 
 
 def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the body and headers of an error."""
     return {"error": error.message, "error_code": error.code}, {}
 
 

@@ -23,7 +23,7 @@ from api.dialects.requests import SocketMessage, dialect_socket, short_token
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, ApiError, ErrorDialect, InvalidField, to_api_error
 from api.http.routing import PlatformDep, PrincipalDep, make_router
-from api.http.streaming import EventStream, event_frame
+from api.http.streaming import EventStream, named_frame
 from api.http.uploads import BINARY
 from api.native.speech import SpokenText
 from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
@@ -50,8 +50,6 @@ Json = dict[str, Any]
 
 
 class CartesiaNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     outputs: dict[str, dict[str, SpeechOutput]]  # by container and encoding
     speeds: dict[str, float]
     stock: dict[str, VoiceGender]
@@ -80,15 +78,15 @@ class CartesiaGeneration(LenientModel):
     speed: float | None = Field(default=None, ge=0.5, le=2.0)
 
 
-def _as_voice(value: Any) -> Any:
-    return {"id": value} if isinstance(value, str) else value
-
-
 class CartesiaSpeech(LenientModel):
     """Voice, format and style of speech. The voice determines the model."""
 
     voice: Annotated[
-        CartesiaVoice, BeforeValidator(_as_voice, json_schema_input_type=str | CartesiaVoice)
+        CartesiaVoice,
+        BeforeValidator(
+            lambda voice: {"id": voice} if isinstance(voice, str) else voice,
+            json_schema_input_type=str | CartesiaVoice,
+        ),
     ]
     output_format: CartesiaFormat
     model_id: str | None = None
@@ -198,7 +196,6 @@ class CartesiaWire(ContextWire):
 
 
 def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, str]]:
-    """Returns the body and headers of an error."""
     body = {
         "error_code": error.code,
         "title": error.code.replace("_", " ").capitalize(),
@@ -259,17 +256,13 @@ class CartesiaEventWriter(CartesiaWire):
     """Writes the events of a text as server-sent events."""
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        return b"".join(map(_frame, self.events(chunk)))
+        return b"".join(map(named_frame, self.events(chunk)))
 
     def finish(self) -> list[bytes]:
-        return [_frame(self.event("done", 200))]
+        return [named_frame(self.event("done", 200))]
 
     def fail(self, error: Exception) -> bytes:
-        return _frame(self.failure(error))
-
-
-def _frame(event: Json) -> bytes:
-    return f"event: {event['type']}\n".encode() + event_frame(event)
+        return named_frame(self.failure(error))
 
 
 class AccessTokenBody(RequestModel):

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, Json, cartesia_error
 from api.dialects.callers import CallerDep
+from api.dialects.outputs import columns
 from api.dialects.requests import (
     DialectQuery,
     SocketMessage,
@@ -26,7 +27,6 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
-from models.stt.base import Word
 from models.stt.options import KeyTerms, RecognitionOptions
 from pipelines.audio.decode.stream import LiveEncoding, add_wav_header
 from pipelines.stt.decoding import SessionOptions
@@ -59,8 +59,6 @@ LONGEST_WAIT_MS = 800
 
 
 class RawAudioQuery(DialectQuery):
-    """Format of a recording that is raw samples."""
-
     encoding: Encoding | None = None
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
 
@@ -108,12 +106,11 @@ def _transcript(transcript: FileTranscript, *, has_words: bool) -> Json:
         "duration": round(transcript.duration_s, 3),
     }
     if has_words:
-        answer["words"] = [_word(word) for word in transcript.words]
+        answer["words"] = [
+            {"word": word.word, "start": round(word.start, 3), "end": round(word.end, 3)}
+            for word in transcript.words
+        ]
     return answer
-
-
-def _word(word: Word) -> Json:
-    return {"word": word.word, "start": round(word.start, 3), "end": round(word.end, 3)}
 
 
 class InkQuery(DialectQuery):
@@ -126,7 +123,6 @@ class InkQuery(DialectQuery):
     keyterm: KeyTerms = []
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the parameters to the options of the pipelines."""
         return RecognitionOptions(
             languages=(self.language,), words=True, keyterms=tuple(self.keyterm)
         )
@@ -139,7 +135,6 @@ class InkUtterancesQuery(InkQuery):
 
     @property
     def options(self) -> SessionOptions:
-        """Options of the live session."""
         is_whisper = self.model.startswith("ink-whisper")
         silence_s = self.max_silence_duration_secs or (WHISPER_SILENCE_S if is_whisper else WHOLE_S)
         return SessionOptions(
@@ -161,7 +156,6 @@ class InkTurnsQuery(InkQuery):
 
     @property
     def options(self) -> SessionOptions:
-        """Options of the live session."""
         wait_ms = min(round(self.turn_end_timeout_ms), LONGEST_WAIT_MS)
         return SessionOptions(
             recognition=self.recognition(),
@@ -252,12 +246,8 @@ class InkUtterances(SocketListener):
             "language": transcript.language,
         }
         if transcript.words:
-            columns: Json = {
-                "words": [word.word for word in transcript.words],
-                "start": [round(word.start, 3) for word in transcript.words],
-                "end": [round(word.end, 3) for word in transcript.words],
-            }
-            fields["words"] = [columns]
+            spans = [(word.word, word.start, word.end) for word in transcript.words]
+            fields["words"] = [columns(spans, "words", "start", "end")]
         await self._socket.send(self._stream.event("transcript", **fields))
 
 
@@ -308,8 +298,6 @@ WITHOUT_TEXT = ("StartOfTurn", "TurnResumed")
 
 
 class CartesiaTurns(TurnListener):
-    """Sends the events of turns."""
-
     def __init__(self, conversation: TurnsConversation) -> None:
         super().__init__(conversation)
         self._conversation = conversation

@@ -43,7 +43,6 @@ class CartesiaVoicesQuery(DialectQuery):
     is_owner: bool | None = None
 
     def matches(self, voice: Json) -> bool:
-        """Whether a voice passes all filters."""
         text = f"{voice['id']} {voice['name']} {voice['description']}".lower()
         return (
             self.gender in (None, voice["gender"])

@@ -39,8 +39,6 @@ _VOICE = re.compile(r"(?:aura|aura-2|flux)-([a-z]+)-([a-z]{2})")
 
 
 class DeepgramNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     masculine: str
     recognisers: str
     profiles: dict[str, ProfileName]
@@ -172,8 +170,6 @@ class ListenQuery(RecognitionQuery):
 
 
 class RecordingQuery(ListenQuery):
-    """Parameters of a recording."""
-
     refused: ClassVar[frozenset[str]] = ListenQuery.refused - {"callback"}
 
     encoding: Raw | None = None
@@ -228,8 +224,6 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 
 
 class StreamQuery(ListenQuery):
-    """Parameters of a live stream."""
-
     channels: int = Field(default=1, ge=1, le=2, description="Channels of raw audio.")
     interim_results: bool = False
     endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
@@ -264,8 +258,6 @@ class StreamQuery(ListenQuery):
 
 
 class FluxQuery(RecognitionQuery):
-    """Parameters of a live stream of turns."""
-
     model: str = Field(default="flux-general-en", max_length=100)
     encoding: Sent = None
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -322,7 +314,6 @@ def model_info(model: ModelInfo) -> dict[str, dict[str, str]]:
 
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the body and headers of an error."""
     fields = {
         "err_code": _NAMES.errors.get(error.status, error.code.upper()),
         "err_msg": error.message,

@@ -175,7 +175,6 @@ class VoiceConversation(ContextsConversation):
             await self.begin(self.voice)
 
     def make_stream(self, speed: float, *, timings: bool = False) -> SpeechStream:
-        """Opens a stream of the voice."""
         style = SpeechRequest(text="", speed=speed, timings=timings)
         return self.caller.open_stream(self.voice, style, self._open_encoder)
 
@@ -257,8 +256,6 @@ class SpeakConversation(VoiceConversation):
 
 
 class SpeakWire(ContextWire):
-    """Writes audio as binary messages."""
-
     def __init__(self, conversation: SpeakConversation) -> None:
         self._conversation = conversation
 

@@ -189,7 +189,6 @@ async def stream_speech(
 
 
 def nothing_spoken() -> ApiError:
-    """Returns the error about a text in which nothing can be spoken."""
     message = "text must have a letter or a digit: nothing in it can be spoken"
     return ApiError("validation_error", message, param="text")
 

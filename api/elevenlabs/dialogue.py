@@ -88,7 +88,6 @@ class OpenedDialogue(OpenedSpeech):
 
     @property
     def writer(self) -> "DialogueWriter":
-        """A writer of audio with times."""
         return DialogueWriter(self.separator, self.lines)
 
 
@@ -159,13 +158,16 @@ class DialogueWriter(TimedWriter):
     def __init__(self, separator: str, lines: Sequence[DialogueLine]) -> None:
         super().__init__(separator)
         self._lines = lines
+        # Place in the joined text where each line starts.
         self._starts = [0, *accumulate(len(line.text) + 1 for line in lines)]
 
     def timing(self, words: Sequence[TimedWord], *, is_whole: bool = False) -> dict[str, Any]:
         segments: list[dict[str, Any]] = []
         place = 0
         spoken = (word for word in words if not word.mark)
-        for number, turn in groupby(spoken, lambda word: self._line_at(word.text_start)):
+        for number, turn in groupby(
+            spoken, lambda word: bisect_right(self._starts, word.text_start) - 1
+        ):
             of_line = list(turn)
             start = place
             place += sum(len(word.word) + len(self._separator) for word in of_line)
@@ -182,7 +184,3 @@ class DialogueWriter(TimedWriter):
         if is_whole and segments:
             segments[-1]["character_end_index"] -= len(self._separator)
         return {**super().timing(words, is_whole=is_whole), "voice_segments": segments}
-
-    def _line_at(self, place: int) -> int:
-        """Returns the index of the line at a place of the joined text."""
-        return bisect_right(self._starts, place) - 1

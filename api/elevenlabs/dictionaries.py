@@ -80,8 +80,6 @@ class DictionaryFields(BaseModel):
 
 
 class DictionariesQuery(DialectQuery):
-    """The page of a list of dictionaries."""
-
     cursor: Annotated[str, Field(pattern="^([1-9][0-9]{0,5})?$")] = ""
     page_size: int = Field(default=30, ge=1, le=100)
 

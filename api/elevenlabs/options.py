@@ -31,8 +31,6 @@ TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
 
 
 class ElevenLabsNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     voices: dict[VoiceGender, str]
     statuses: dict[str, str]
     always: dict[str, dict[str, Any]]
@@ -178,7 +176,6 @@ async def stored_settings(
 
 
 def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the body and headers of an error."""
     detail: dict[str, Any] | Sequence[dict[str, Any]]
     if error.code in INVALID:
         place = ["body", *(error.param.split(".") if error.param else ())]

@@ -58,7 +58,6 @@ class ScribeOptions(DialectQuery):
     keyterms: KeyTerms = []
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the fields to the options of the pipelines."""
         return RecognitionOptions(words=True, keyterms=tuple(self.keyterms))
 
 
@@ -269,8 +268,6 @@ WHOLE_S = 3.0  # silence at which a segment that the client will commit is decod
 
 
 class LiveQuery(ScribeOptions):
-    """Query parameters of a stream."""
-
     refused: ClassVar[frozenset[str]] = frozenset(
         {"entity_detection", "entity_redaction", "transcript_edit"}
     )

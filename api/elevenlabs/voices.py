@@ -42,8 +42,6 @@ CATEGORIES = {
 
 
 class VoicesQuery(DialectQuery):
-    """Filters of a search for voices, its order, and the page of results."""
-
     search: str = Field(default="", max_length=200)
     category: str | None = Field(default=None, max_length=30)
     voice_type: str | None = Field(default=None, max_length=30)
@@ -58,7 +56,6 @@ class VoicesQuery(DialectQuery):
     next_page_token: Annotated[str, Field(pattern="^[0-9]{0,9}$")] = ""
 
     def matches(self, voice: Answer) -> bool:
-        """Whether a voice passes all filters."""
         labels = voice["labels"]
         wanted = {
             "gender": [self.gender] if self.gender else [],

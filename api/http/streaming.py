@@ -177,6 +177,11 @@ def event_frame(event: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(event)}\n\n".encode()
 
 
+def named_frame(event: dict[str, Any]) -> bytes:
+    """Returns an event whose type is also its name."""
+    return f"event: {event['type']}\n".encode() + event_frame(event)
+
+
 def error_frame(error: Exception) -> bytes:
     """Returns the last event of a failed stream; its `error` is an object, as in OpenAI's."""
     return event_frame({"type": "error", **openai_error(to_api_error(error))})

@@ -54,8 +54,6 @@ ContextId = Annotated[str, Field(max_length=256)]
 
 
 class InworldNames(StrictModel):
-    """The table of `names.yaml`."""
-
     voices: dict[str, dict[VoiceGender, list[str]]]  # by language (ISO 639-1)
 
 
@@ -306,8 +304,6 @@ def _alignment(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
 
 
 class InworldWire(ContextWire):
-    """Writes the events of a context."""
-
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)

@@ -72,8 +72,6 @@ class RetrieveItem(RealtimeEvent):
 
 
 class DeleteItem(RealtimeEvent):
-    """Deletes an item."""
-
     type: Literal["conversation.item.delete"]
     item_id: Identifier
 
@@ -88,8 +86,6 @@ class TruncateItem(RealtimeEvent):
 
 
 class CreateResponse(RealtimeEvent):
-    """Asks for a response."""
-
     type: Literal["response.create"]
     response: ResponseOptions = Field(default_factory=ResponseOptions)
 

@@ -152,7 +152,6 @@ class RealtimeConversation:
         self._responses.cancel(response_id)
 
     async def write(self, event: ServerEvent) -> None:
-        """Sends an event to the client."""
         message = as_wire(event)
         wire_message = to_beta(message) if self._is_beta else message
         if wire_message is not None:

@@ -108,8 +108,6 @@ class MessageItem(ItemModel):
 
 
 class FunctionCallItem(ItemModel):
-    """A function call of the model."""
-
     type: Literal["function_call"] = "function_call"
     call_id: Identifier | None = None
     name: Annotated[str, Field(min_length=1, max_length=64)]

@@ -162,17 +162,15 @@ class NoiseReduction(SparseModel):
     strength: Annotated[float, Field(ge=0)] | None = None
 
 
-def _or_default(value: Any) -> Any:
-    return {} if value is None else value
-
-
 class InputAudio(RequestModel):
     """Options of the user's audio.
 
     If `turn_detection` is None, the client commits turns and asks for responses itself.
     """
 
-    format: Annotated[AudioFormat, BeforeValidator(_or_default)] = AudioFormat()
+    format: Annotated[
+        AudioFormat, BeforeValidator(lambda value: {} if value is None else value)
+    ] = AudioFormat()
     transcription: TranscriptionOptions | None = None
     noise_reduction: NoiseReduction | None = None
     turn_detection: TurnDetection | None = ServerVad()

@@ -1,6 +1,5 @@
 """Routes of the Responses dialect. Stored responses are turns of saved chats."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -13,10 +12,10 @@ from starlette.responses import Response
 
 from api.http.errors import ApiError
 from api.http.routing import ChatDep, OperationDep, PlatformDep, PrincipalDep, make_router
-from api.http.streaming import EventStream
+from api.http.streaming import EventStream, named_frame
 from api.openai.pages import CursorPage, CursorQuery, page_of
 from api.openai.responses import turns
-from api.openai.responses.answer import Event, ResponseObject, ResponseWriter
+from api.openai.responses.answer import ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
 from api.openai.responses.items import InputItem, to_items
 from models.llm.base import GenerationDelta
@@ -155,8 +154,4 @@ async def delete_response(
 async def _frames(completion: Completion, writer: ResponseWriter) -> AsyncGenerator[bytes, None]:
     async with aclosing(turns.events_of(completion, writer)) as batches:
         async for events in batches:
-            yield b"".join(map(_frame, events))
-
-
-def _frame(event: Event) -> bytes:
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+            yield b"".join(map(named_frame, events))

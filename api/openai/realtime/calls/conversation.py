@@ -78,8 +78,12 @@ class CallConversation(Conversation):
         formats = {name: {**(audio.get(name) or {}), "format": PCM} for name in ("input", "output")}
         self._socket = socket
         self._loudspeaker = peer.loudspeaker
-        self._loudspeaker.started = self._started
-        self._loudspeaker.stopped = self._stopped
+        self._loudspeaker.started = lambda item: self._report(
+            events.OutputStarted(response_id=item.response_id)
+        )
+        self._loudspeaker.stopped = lambda item: self._report(
+            events.OutputStopped(response_id=item.response_id)
+        )
         self._cut: dict[str, SpokenItem] = {}  # dropped speech, by the id of its active response
         self._agent = RealtimeConversation(
             socket, services, {**session, "audio": formats}, self._deliver
@@ -116,12 +120,6 @@ class CallConversation(Conversation):
 
     def error(self, message: str) -> str:
         return self._agent.error(message)
-
-    def _started(self, item: "SpokenItem") -> None:
-        self._report(events.OutputStarted(response_id=item.response_id))
-
-    def _stopped(self, item: "SpokenItem") -> None:
-        self._report(events.OutputStopped(response_id=item.response_id))
 
     def _report(self, event: events.ServerEvent) -> None:
         if not self._socket.ended:
