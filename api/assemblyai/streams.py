@@ -4,19 +4,18 @@ import time
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from api.dialects.requests import (
     DialectQuery,
     SocketMessage,
     check_model,
     dialect_socket,
-    fault_text,
     short_token,
 )
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.bodies import parse_json
-from api.http.errors import CODED, ApiError, ErrorDialect
+from api.http.errors import CODED, ApiError, ErrorDialect, to_api_error
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -201,6 +200,9 @@ class AssemblyConversation(ListeningConversation):
                 await self._change(message.model_extra or {})
         except ClientFault as fault:
             raise ClientFault(fault.message, self.warning(fault.message)) from None
+        except CODED as error:
+            message_text = to_api_error(error).message
+            raise ClientFault(message_text, self.warning(message_text)) from None
         return message.type == "Terminate"
 
     async def accept(self, data: bytes) -> bool:
@@ -217,14 +219,11 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes parameters; none of them if a value is invalid. Raises ClientFault."""
-        changes = {name: value for name, value in fields.items() if name in CHANGEABLE}
-        try:
-            query = TurnsQuery.model_validate({**self.query.model_dump(), **changes})
-            changes_languages = query.codes != self.query.codes
-            await self.turns.change(query.options, changes_languages=changes_languages)
-        except (ValidationError, *CODED) as error:
-            raise ClientFault(fault_text(error)) from None
+        """Changes parameters; none of them if a value is invalid. Raises as `changed` does, or as
+        `SocketListener.change`."""
+        query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
+        changes_languages = query.codes != self.query.codes
+        await self.turns.change(query.options, changes_languages=changes_languages)
         self.query = query
 
 

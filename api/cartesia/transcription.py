@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, Json, cartesia_error
 from api.dialects.callers import CallerDep
@@ -16,10 +16,9 @@ from api.dialects.requests import (
     SocketMessage,
     check_model,
     dialect_socket,
-    fault_text,
 )
 from api.dialects.turns import TurnEvent, TurnListener
-from api.http.errors import CODED, ApiError, InvalidField, to_api_error
+from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.routing import make_router
 from api.http.uploads import form_schema, receive_form, validated
 from api.services import Services
@@ -277,12 +276,10 @@ class TurnsConversation(CartesiaListening):
     async def handle(self, text: str) -> bool:
         message = InkTurnsMessage.parse(text)
         if message.type == "config":
-            changes = {f"turn_{name}": value for name, value in message.turn.items() if value}
-            try:
-                query = InkTurnsQuery.model_validate({**self.query.model_dump(), **changes})
-                await self.listener.change(query.options)
-            except (ValidationError, *CODED) as error:
-                raise ClientFault(fault_text(error)) from None
+            query = self.query.changed(
+                {f"turn_{name}": value for name, value in message.turn.items() if value}
+            )
+            await self.listener.change(query.options)
             self.query = query
         return message.type == "close"
 

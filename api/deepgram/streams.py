@@ -7,13 +7,13 @@ import math
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field
 from starlette.routing import BaseRoute
 
 from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.deepgram.recordings import SpeakerNumbers, metadata, words_json
-from api.dialects.requests import SocketMessage, dialect_socket, fault_text
+from api.dialects.requests import SocketMessage, dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import CODED, to_api_error
 from api.services import Services
@@ -222,23 +222,15 @@ class TurnsMessage(SocketMessage):
 
     type: Literal["CloseStream", "ForceEndTurn", "Configure", "KeepAlive"]
     thresholds: dict[Literal["eager_eot_threshold", "eot_threshold", "eot_timeout_ms"], Any] = {}
-    keyterms: list[str] | None = None
-    language_hints: list[str] | None = None
+    keyterm: list[str] | None = Field(default=None, alias="keyterms")
+    language_hint: list[str] | None = Field(default=None, alias="language_hints")
     numerals: bool | None = None
     profanity_filter: bool | None = None
 
-    def applied_to(self, query: options.FluxQuery) -> options.FluxQuery:
-        """Returns the query with the changes of `Configure`. Raises ValidationError."""
-        sent = {
-            "keyterm": self.keyterms,
-            "language_hint": self.language_hints,
-            "numerals": self.numerals,
-            "profanity_filter": self.profanity_filter,
-        }
-        changes = {name: value for name, value in sent.items() if value is not None}
-        return options.FluxQuery.model_validate(
-            {**query.model_dump(), **changes, **self.thresholds}
-        )
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Changed parameters, by their names in the query."""
+        return self.model_dump(exclude={"type", "thresholds"}, exclude_none=True) | self.thresholds
 
 
 class FluxConversation(ListeningConversation):
@@ -291,12 +283,13 @@ class FluxConversation(ListeningConversation):
 
     async def _configured(self, change: TurnsMessage) -> str:
         try:
-            query = change.applied_to(self.query)
-            changes_languages = change.language_hints is not None
+            query = self.query.changed(change.changes)
+            changes_languages = change.language_hint is not None
             await self.turns.change(_options_of(query), changes_languages=changes_languages)
-        except (ValidationError, *CODED) as error:
+        except (ClientFault, *CODED) as error:
+            text = str(error) if isinstance(error, ClientFault) else to_api_error(error).message
             code = "INVALID_CONFIGURE"
-            fields = {"code": code, "error_code": code, "description": fault_text(error)}
+            fields = {"code": code, "error_code": code, "description": text}
             return self.event("ConfigureFailure", **fields)
         self.query = query
         return self.event(
