@@ -143,7 +143,7 @@ async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
         tier = await names.speech_tier(body.model)
         text = "".join(token.text for token in tokens)
         voice = await names.choose_voice(
-            body.voice, tier, text, workspace_id, language=language or None
+            body.voice, tier, workspace_id, language=language or None, text=text
         )
     request = SpeechRequest(
         text=body.input,

@@ -64,7 +64,7 @@ async def checked_session(
     if isinstance(session, RealtimeSession):
         voice, names = session.audio.output.voice, speech.openai
         _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
-        await names.choose_voice(voice, tier, "", workspace_id, language="en", field=VOICE_FIELD)
+        await names.choose_voice(voice, tier, workspace_id, language="en", field=VOICE_FIELD)
     return session
 
 
