@@ -45,14 +45,7 @@ from pipelines.embedding.pipeline import EmbeddingPipeline
 from pipelines.jobs.jobs import Jobs
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
-from pipelines.ports import (
-    Arrival,
-    ChatModel,
-    EmbeddingModel,
-    ModelList,
-    STTModel,
-    TTSModel,
-)
+from pipelines.ports import Arrival, ChatModel, EmbeddingModel, ModelList, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline

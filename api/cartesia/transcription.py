@@ -11,12 +11,7 @@ from pydantic import Field
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, Json, cartesia_error
 from api.dialects.callers import CallerDep
 from api.dialects.outputs import columns
-from api.dialects.requests import (
-    DialectQuery,
-    SocketMessage,
-    check_model,
-    dialect_socket,
-)
+from api.dialects.requests import DialectQuery, SocketMessage, check_model, dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.routing import make_router

@@ -25,11 +25,7 @@ from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
 
 BEARER_OR_TOKEN = ("bearer", "token")
-ENCODINGS: dict[str | None, LiveEncoding] = {
-    "linear16": "linear",
-    "mulaw": "mulaw",
-    "alaw": "alaw",
-}
+ENCODINGS: dict[str | None, LiveEncoding] = {"linear16": "linear", "mulaw": "mulaw", "alaw": "alaw"}
 PACKETS = "opus"
 DEFAULT_VOICE = "aura-2-thalia-en"
 MULTI = "multi"  # value of `language` that detects the language

@@ -129,9 +129,7 @@ async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     summary="Stream speech with character times, for ElevenLabs' clients",
     responses=NdjsonStream.documented(TimedAudio, "One JSON object per line"),
 )
-async def stream_with_timestamps(
-    opened: Annotated[OpenedSpeech, opens(timings=True)],
-) -> Response:
+async def stream_with_timestamps(opened: Annotated[OpenedSpeech, opens(timings=True)]) -> Response:
     """Streams JSON lines. Times count from the start of the speech. On failure, the last line has
     `detail`."""
     return await opened.streamed(TimedWriter(opened.separator))

@@ -171,12 +171,7 @@ class CloneFields(VoiceFields):
         return validated(VoiceFields, fields)
 
 
-RECORDINGS = {
-    "type": "array",
-    "items": BINARY,
-    "minItems": 1,
-    "description": LEAST,
-}
+RECORDINGS = {"type": "array", "items": BINARY, "minItems": 1, "description": LEAST}
 
 
 @clones.post(

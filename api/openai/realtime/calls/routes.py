@@ -13,13 +13,7 @@ from starlette.responses import Response
 from api.http.bodies import body_chunks, parse_json
 from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError, InvalidField
-from api.http.routing import (
-    PrincipalDep,
-    credential_of,
-    make_router,
-    require_scopes,
-    services_of,
-)
+from api.http.routing import PrincipalDep, credential_of, make_router, require_scopes, services_of
 from api.http.uploads import UploadLimits, form_schema, receive_form
 from api.openai.realtime.calls.conversation import CallConversation, CallTransport
 from api.openai.realtime.calls.registry import Call
