@@ -227,22 +227,18 @@ class AssemblyConversation(ListeningConversation):
         self.query = query
 
 
-class AssemblyListener(TurnListener):
+class AssemblyListener(TurnListener[AssemblyConversation]):
     """Sends messages that each have the whole turn so far."""
-
-    def __init__(self, conversation: AssemblyConversation) -> None:
-        super().__init__(conversation)
-        self._assembly = conversation
 
     @property
     def least_completeness(self) -> float:
-        return self._assembly.query.end_of_turn_confidence_threshold
+        return self._conversation.query.end_of_turn_confidence_threshold
 
     async def warn(self, message: str) -> None:
-        await self._socket.send(self._assembly.warning(message, FAILED))
+        await self._socket.send(self._conversation.warning(message, FAILED))
 
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
-        query = self._assembly.query
+        query = self._conversation.query
         ends = event == "EndOfTurn"
         if event == "StartOfTurn":
             started = {"type": "SpeechStarted", "timestamp": round(self.speech_start_s * 1000)}

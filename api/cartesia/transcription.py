@@ -289,11 +289,7 @@ EVENTS: dict[TurnEvent, str] = {
 WITHOUT_TEXT = ("StartOfTurn", "TurnResumed")
 
 
-class CartesiaTurns(TurnListener):
-    def __init__(self, conversation: TurnsConversation) -> None:
-        super().__init__(conversation)
-        self._conversation = conversation
-
+class CartesiaTurns(TurnListener[TurnsConversation]):
     @property
     def least_completeness(self) -> float:
         return 1 - self._conversation.query.turn_eager_end_threshold

@@ -314,23 +314,19 @@ def _options_of(query: options.FluxQuery) -> SessionOptions:
     )
 
 
-class FluxListener(TurnListener):
+class FluxListener(TurnListener[FluxConversation]):
     """Sends the events of turns, whose words have no times."""
-
-    def __init__(self, flux: FluxConversation) -> None:
-        super().__init__(flux)
-        self._flux = flux
 
     @property
     def least_completeness(self) -> float | None:
-        return self._flux.query.eager_eot_threshold
+        return self._conversation.query.eager_eot_threshold
 
     async def warn(self, message: str) -> None:
-        warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=message)
-        await self._socket.send(warning)
+        fields = {"code": "TRANSCRIPTION_FAILED", "description": message}
+        await self._socket.send(self._conversation.event("Warning", **fields))
 
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
-        query = self._flux.query
+        query = self._conversation.query
         if query.is_multilingual:
             fields["languages"] = [self.language]
             fields["languages_hinted"] = query.language_hint
@@ -343,7 +339,7 @@ class FluxListener(TurnListener):
             fields["trigger"] = "timeout" if is_timeout else "model"
             if not is_timeout:  # the silence has raised the confidence in the end of the turn
                 completeness = max(completeness, query.eot_threshold)
-        info = self._flux.event(
+        info = self._conversation.event(
             "TurnInfo",
             event=event,
             turn_index=self.index,
