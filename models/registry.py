@@ -6,6 +6,7 @@ subclass of the kind's base class, which names the type of its configurations in
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, partial
 from importlib import import_module
@@ -75,7 +76,12 @@ class EngineKind(Generic[EngineT]):
         modules = ENGINES[self.name]
         module, _, attribute = modules.get(name, name).partition(":")
         try:
-            engine_class = getattr(import_module(module), attribute, None)
+            # On a stack of its own: a library may keep an error of its import, as vLLM does. The
+            # error's frames refer to those that called them, and to the engine of these, which
+            # would stay after a swap (measured: with the processes of vLLM).
+            with ThreadPoolExecutor(max_workers=1) as importer:
+                imported = importer.submit(import_module, module).result()
+            engine_class = getattr(imported, attribute, None)
         except Exception as error:  # any library or engine may raise
             if (getattr(error, "name", None) or module).partition(".")[0] == "models":
                 raise  # a missing module of this project is a bug

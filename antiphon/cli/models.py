@@ -22,7 +22,6 @@ def list_models(service: ServiceClient) -> None:
 
 
 def show_models(service: ServiceClient) -> None:
-    """Print the models of the service as a table."""
     listed = service.ask("GET", "/models")
     rows = []
     for model in listed["data"]:

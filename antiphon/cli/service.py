@@ -147,7 +147,6 @@ class CommandGroup(click.Group):
     Without the server, an unknown command names what to install."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands."""
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

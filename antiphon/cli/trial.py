@@ -55,5 +55,4 @@ def try_service(service: ServiceClient) -> None:
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a text in lower case."""
     return set(re.findall(r"\w+", text.lower()))

@@ -51,7 +51,6 @@ class AutoFlush:
         self.change(rules, language)
 
     def change(self, rules: FlushRules, language: str) -> None:
-        """Sets the rules and the language of the text that follows."""
         self._rules = rules
         self._language = language
 
@@ -105,10 +104,8 @@ class AutoFlush:
 
 
 class ContextsConversation(Conversation):
-    """Base class of conversations with several contexts; a subclass reads a dialect's messages.
-
-    The socket stays open after its last context has closed.
-    """
+    """Base class of conversations with several contexts; a subclass reads a dialect's messages. The
+    socket stays open after its last context has closed."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self.session = session
@@ -141,7 +138,6 @@ class ContextsConversation(Conversation):
         idle.cancel()
 
     def on_closed(self, context_id: str) -> None:
-        """Runs when a context has closed."""
         self.flushes.pop(context_id).stop()
 
     async def closed(self) -> None:

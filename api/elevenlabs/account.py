@@ -10,10 +10,10 @@ from starlette.types import Scope
 from api.dialects.requests import short_token
 from api.elevenlabs.options import ALWAYS, KEY_HEADER, SCHEMES
 from api.http.routing import (
+    GuardedRoute,
     InfrastructureDep,
     PlatformDep,
     PrincipalDep,
-    guarded_route,
     make_router,
 )
 from api.native.speech import TEXT_CHARACTERS
@@ -26,15 +26,16 @@ Json = dict[str, Any]
 USAGE_DAYS = 30  # days of usage that `character_count` covers
 
 
-class KeyedRoute(guarded_route(None, SCHEMES)):  # type: ignore[misc]
+class KeyedRoute(GuardedRoute):
     """A route that only matches requests with ElevenLabs' key header, since other dialects have the
     same path."""
+
+    schemes = SCHEMES
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if KEY_HEADER not in Headers(scope=scope):
             return Match.NONE, {}
-        matched: tuple[Match, Scope] = super().matches(scope)
-        return matched
+        return super().matches(scope)
 
 
 TAG = "ElevenLabs' dialect"

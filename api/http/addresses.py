@@ -26,7 +26,8 @@ def is_direct(connection: HTTPConnection) -> bool:
     its `Host`.
     """
     sees_clients = getattr(connection.app.state, "sees_clients", False)
-    peer = peer_address(connection) if sees_clients else None
+    client = connection.client
+    peer = parse_address(client.host) if client and sees_clients else None
     upgrades = "upgrade" in connection.headers.get("connection", "").lower()
     return (
         peer is not None
@@ -46,17 +47,10 @@ def host_of(url: str) -> str:
         return ""
 
 
-def peer_address(connection: HTTPConnection) -> IPv4Address | IPv6Address | None:
-    """Returns the peer's address; None for a Unix socket or the name of a test client."""
-    return parse_address(connection.client.host if connection.client else "")
-
-
 @lru_cache(1024)
 def parse_address(host: str) -> IPv4Address | IPv6Address | None:
-    """Parses an address; None if it is invalid.
-
-    Drops a port, which some proxies forward, and unmaps IPv4 from IPv6.
-    """
+    """Parses an address; None if it is invalid. Drops a port, which some proxies forward, and
+    unmaps IPv4 from IPv6."""
     host = host[1:].partition("]")[0] if host.startswith("[") else host
     host = host.partition(":")[0] if host.count(":") == 1 else host
     try:
@@ -90,11 +84,10 @@ def networks_of(address: str) -> tuple[tuple[str, int], ...]:
     address's. Providers give a customer an IPv6 /56 or /48 at no charge, with 256 or 65,536
     networks of /64. An IPv4 address has no wider network: the rest of its /24 is other customers.
     """
-    wider: list[tuple[str, int]] = []
     parsed = parse_address(address.partition("/")[0])
-    if isinstance(parsed, IPv6Address):
-        for prefix, times in WIDER:
-            wider.append((str(ip_network((int(parsed), prefix), strict=False)), times))
+    if not isinstance(parsed, IPv6Address):
+        return ((address, 1),)
+    wider = [(str(ip_network((int(parsed), bits), strict=False)), times) for bits, times in WIDER]
     return ((address, 1), *wider)
 
 
@@ -106,9 +99,7 @@ def widest_network(address: str) -> str:
 @lru_cache(1024)
 def block_of(address: str) -> str:
     """Returns the /8 of an IPv4 address, or the /16 of an IPv6 address or network; else `address`.
-
-    Some 250 such blocks are in use.
-    """
+    Some 250 such blocks are in use."""
     parsed = parse_address(address.partition("/")[0])
     if parsed is None:
         return address

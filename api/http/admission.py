@@ -47,9 +47,7 @@ def release_nothing() -> None:
 @dataclass(eq=False, repr=False)
 class BodySpace:
     """Limit on bytes of bodies held while their requests run: uploads on disk, JSON in memory.
-
-    Workspaces share the bytes by `WorkspaceShares`, even while only one sends requests.
-    """
+    Workspaces share the bytes by `WorkspaceShares`, even while only one sends requests."""
 
     _most_bytes: int
     _kind: Literal["uploads", "bodies"]
@@ -147,9 +145,7 @@ class BurstLimit:
 @dataclass(eq=False, repr=False)
 class RoutePlace:
     """Place of a request at its route, held from the end of its body to the start of its answer.
-
-    The defaults are those of a route without a limit.
-    """
+    The defaults are those of a route without a limit."""
 
     _enter: Callable[[], Release] = lambda: release_nothing
     _enter_sending: Callable[[], Release | None] = lambda: None
@@ -162,10 +158,8 @@ class RoutePlace:
         leave()
 
     def take(self) -> None:
-        """Takes the place, once. Raises ApiError(overloaded).
-
-        Call it when the body is complete, so that a stalled client keeps no others out.
-        """
+        """Takes the place, once. Raises ApiError(overloaded). Call it when the body is complete, so
+        that a stalled client keeps no others out."""
         if self._is_due:
             self._leave = self._enter()
             self._is_due = False
@@ -178,9 +172,7 @@ class RoutePlace:
 
     def begin_sending(self) -> None:
         """Gives the place back when a complete answer starts, so that slow readers block no model.
-
-        The request keeps its place if too many such answers are on disk.
-        """
+        The request keeps its place if too many such answers are on disk."""
         if self._leave is not None and (leave_sending := self._enter_sending()) is not None:
             self.leave()
             self._leave = leave_sending
@@ -218,10 +210,8 @@ class AdmissionControl:
         self._clock = clock
 
     def enter(self, kind: str, workspace_id: int | None = None) -> Release:
-        """Counts a request in progress. Raises ApiError(overloaded).
-
-        `kind` is REQUEST or the path of a route; most routes have no limit of their own.
-        """
+        """Counts a request in progress. Raises ApiError(overloaded). `kind` is REQUEST or the path
+        of a route; most routes have no limit of their own."""
         limit = self._kinds.get(kind)
         if limit is None:
             return release_nothing
@@ -274,10 +264,8 @@ class AdmissionControl:
         return self._enter_address(_UNKNOWN, address, self._most_unknown)
 
     def _enter_address(self, kind: str, address: str, most: int) -> Release:
-        """Counts an address and the networks around it.
-
-        A network may hold a quarter of all requests, or as many as one address if that is more.
-        """
+        """Counts an address and the networks around it. A network may hold a quarter of all
+        requests, or as many as one address if that is more."""
         with ExitStack() as stack:
             for network, times in networks_of(address):
                 allowed = max(most, min(most * times, self._most_per_network))

@@ -11,13 +11,7 @@ from collections.abc import AsyncGenerator, Collection
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 
 from api.http.admission import Take
@@ -76,10 +70,8 @@ async def read_json(
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:
-    """Yields the body as it arrives. Raises ApiError(request_timeout) if it stalls or trickles.
-
-    An upload has more time, which grows with the bytes received.
-    """
+    """Yields the body as it arrives. Raises ApiError(request_timeout) if it stalls or trickles. An
+    upload has more time, which grows with the bytes received."""
     limits = context_of(request).slow_clients
     loop = asyncio.get_running_loop()
     due = loop.time() + (limits.upload_s if is_upload else limits.json_s)
@@ -106,10 +98,8 @@ def declared_bytes(request: Request) -> int:
 
 
 def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = MAX_VALUES) -> Any:
-    """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input.
-
-    A text in a field named in `pieces` may end between two surrogates; marks stand for the halves.
-    """
+    """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input. A text in a
+    field named in `pieces` may end between two surrogates; marks stand for the halves."""
     if not body:
         raise _invalid("the body is empty")
     _check_structure(body, most_values)
@@ -146,10 +136,8 @@ def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:
 
 
 def _check_structure(body: bytes, most_values: int) -> None:
-    """Checks depth and number of values before parsing.
-
-    In invalid JSON the count may be wrong after the first error, where the parser stops anyway.
-    """
+    """Checks depth and number of values before parsing. In invalid JSON the count may be wrong
+    after the first error, where the parser stops anyway."""
     openers = body.count(b"[") + body.count(b"{")
     if openers <= MAX_DEPTH and openers + body.count(b",") < most_values:
         return

@@ -114,7 +114,6 @@ def is_openai(request: HTTPConnection) -> bool:
 
 
 def openai_error(error: ApiError) -> dict[str, Any]:
-    """Returns the body of an error in OpenAI's shape."""
     default_type = "invalid_request_error" if error.status < 500 else "server_error"
     named = _FIELD.match(error.message) if error.code == "validation_error" else None
     details = {
@@ -162,10 +161,8 @@ async def on_client_left(request: Request, error: Exception) -> Response:
 
 
 def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, str]:
-    """Returns the dotted path of the first invalid field, and the rule, without the input.
-
-    The path is "" if no single field is at fault.
-    """
+    """Returns the dotted path of the first invalid field, and the rule, without the input. The path
+    is "" if no single field is at fault."""
     faults = [(_keys(fault, error), fault) for fault in error.errors()]
     # The alternatives of a union share a location; the one that fits best has the deepest fault.
     place = faults[0][0]

@@ -6,6 +6,7 @@ import hmac
 import re
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -77,7 +78,7 @@ async def answer_once(
     except BaseException:  # a cancelled request releases its key too
         await claim.release()
         raise
-    return _RecordedAnswer(answer, claim, body, keeps_body=keeps_body)
+    return _RecordedAnswer(answer, claim, body, keeps_body)
 
 
 def _path_of(request: Request) -> str:
@@ -124,10 +125,8 @@ class _Body:
         self.claim: Claim | None = None  # None for a replay
 
     async def receive(self) -> Message:
-        """Returns the next part, in place of the request's own `receive`.
-
-        Raises ApiError(idempotency_mismatch) or DatabaseUnavailable.
-        """
+        """Returns the next part, in place of the request's own `receive`. Raises
+        ApiError(idempotency_mismatch) or DatabaseUnavailable."""
         if self._ended:
             await asyncio.Event().wait()
         message = await self._receive()
@@ -171,24 +170,24 @@ class _Body:
         self._digest.update(whole.replace(self._delimiter, b"\r\n--"))
 
 
+@dataclass(eq=False, repr=False)
 class _RecordedAnswer(Response):
     """Response that, if successful, is stored before its last part is sent."""
 
-    def __init__(self, answer: Response, claim: Claim, body: _Body, *, keeps_body: bool) -> None:
-        self._answer = answer
-        self._claim = claim
-        self._body = body
-        self._keeps_body = keeps_body
-        self._kept = False
-        self._status = 0
-        self._kept_headers: list[list[str]] = []
-        self._ignored: Iterable[str] = ()  # names of the request's ignored fields
-        self._waiting: Message | None = None  # the start, held until the first part of the body
-        self._sent = TemporaryFile()  # the body so far
-        self._bytes = 0
-        self._length: int | None = None  # declared Content-Length
-        self._failed = False
-        self._client_left = False
+    _answer: Response
+    _claim: Claim
+    _body: _Body
+    _keeps_body: bool
+    _kept: bool = False
+    _status: int = 0
+    _kept_headers: list[list[str]] = field(default_factory=list)
+    _ignored: Iterable[str] = ()  # names of the request's ignored fields
+    _waiting: Message | None = None  # the start, held until the first part of the body
+    _sent: TemporaryFile = field(default_factory=TemporaryFile)  # the body so far
+    _bytes: int = 0
+    _length: int | None = None  # declared Content-Length
+    _failed: bool = False
+    _client_left: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._ignored = context_of(scope).ignored

@@ -1,7 +1,8 @@
-"""Rate limits by plan and by address."""
+"""Rate limits by plan and by address, and limits on sensitive attempts such as logins."""
 
 import hashlib
 import hmac
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -11,20 +12,12 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 
 from api.http.addresses import block_of, client_address, is_direct, networks_of
-from api.http.attempts import (
-    Attempts,
-    by_network,
-    count_attempt,
-    count_attempts,
-    counted,
-    refusal,
-)
 from api.http.context import context_of
 from api.http.errors import ApiError
 from configs.schema.platform import AdmissionConfig, PlanLimits, PlansConfig
 from pipelines.accounts.authentication import UNAUTHORIZED, Authenticator, Principal
 from pipelines.errors import TooManyUnknownKeys, Unauthorized
-from pipelines.limits.limits import HOUR_S, Hit, RateWindow, SharedLimits, Windows
+from pipelines.limits.limits import HOUR_S, WINDOW_S, Hit, RateWindow, SharedLimits, Windows
 from pipelines.storage.room import GB
 from telemetry import metrics
 
@@ -33,6 +26,87 @@ NO_CREDENTIAL = (
     "no API key was sent; send the header `{} <API key or token>`, or on a WebSocket the query "
     "parameter `apiKey`"
 )
+ATTEMPTS = {
+    "sign_up": "too many sign-ups from this address",
+    "login": "too many failed logins from this address",
+    "account": "too many failed logins of this account",
+    "webhook": "too many tests and redeliveries of webhooks of this workspace",
+    "change": "too many changes of this workspace",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Window that counts attempts of a kind."""
+
+    kind: str  # a key of ATTEMPTS
+    key: str
+    limit: int
+    window_s: int = WINDOW_S
+    fallback: "Attempts | None" = None  # counts further attempts once this window is used up
+
+
+def by_network(
+    kind: str, name: str, address: str, limit: int, window_s: int = WINDOW_S
+) -> list[Attempts]:
+    """Makes the windows of an address and of the networks around it. The narrowest is first:
+    attempts that it refuses do not count in wider ones."""
+    return [
+        Attempts(kind, f"{name}:{network}", limit * times, window_s)
+        for network, times in networks_of(address)
+    ]
+
+
+@asynccontextmanager
+async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[None]:
+    """Counts attempts, and takes them back unless the block raises Unauthorized or ApiError.
+    Counting before a password is hashed keeps concurrent attempts within the limit."""
+    windows = await count_attempts(limits, *attempts)
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:  # of any layer; only Unauthorized and ApiError count
+        failure = error
+    if not isinstance(failure, Unauthorized | ApiError):
+        for window in windows:
+            await limits.hit(window.key, window.limit, window.window_s, cost=-1)
+    if failure is not None:
+        raise failure
+
+
+async def count_attempts(limits: SharedLimits, *attempts: Attempts) -> list[Attempts]:
+    """Counts an attempt in each window; returns the counted ones. Raises ApiError(rate_limited).
+
+    A network whose window is used up is refused before narrower windows are created: those of the
+    65,536 /64 networks of a /48 would push out all others.
+    """
+    for wider in attempts[1:]:
+        if wider.fallback is None:
+            window = await limits.hit(wider.key, wider.limit, wider.window_s, cost=0)
+            if window.remaining <= 0:
+                raise _refused(wider, window)
+    return [await count_attempt(limits, each) for each in attempts]
+
+
+async def count_attempt(limits: SharedLimits, attempts: Attempts) -> Attempts:
+    """Counts an attempt; returns the window that counted it. Raises ApiError(rate_limited)."""
+    window = await limits.hit(attempts.key, attempts.limit, attempts.window_s)
+    if not window.allowed:
+        if attempts.fallback is not None:
+            return await count_attempt(limits, attempts.fallback)
+        raise _refused(attempts, window)
+    return attempts
+
+
+def _refused(attempts: Attempts, window: RateWindow) -> ApiError:
+    metrics.attempts_refused.labels(attempts.kind).inc()
+    return refusal(window, ATTEMPTS[attempts.kind])
+
+
+def refusal(window: RateWindow, message: str) -> ApiError:
+    """Makes the error of a used-up window, with `Retry-After`."""
+    retry_after_s = max(1, math.ceil(window.left_s))
+    return ApiError("rate_limited", message, headers={"Retry-After": str(retry_after_s)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +152,8 @@ class RequestLimits:
         return self.plans.free_workspace_id is not None and is_direct(connection)
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
-        """Checks the operator's token; a wrong one counts as an unknown key.
-
-        Raises Unauthorized or TooManyUnknownKeys.
-        """
+        """Checks the operator's token; a wrong one counts as an unknown key. Raises Unauthorized or
+        TooManyUnknownKeys."""
         if not hmac.compare_digest(credential.encode(), token.encode()):
             wrong = Unauthorized("the operator's token is missing or wrong")
             with self.counted_lookup(connection) if credential else nullcontext(False) as is_over:
@@ -97,10 +169,10 @@ class RequestLimits:
         limit = self.admission.unknown_keys_per_minute
         networks = networks_of(client_address(connection))
         hits = [Hit(f"unknown-key:{network}", limit * times) for network, times in networks]
-        counted = list(takewhile(lambda hit: self.unknown_keys.hit(hit).allowed, hits))
+        allowed = list(takewhile(lambda hit: self.unknown_keys.hit(hit).allowed, hits))
         is_unknown = False
         try:
-            yield len(counted) < len(hits)
+            yield len(allowed) < len(hits)
         except TooManyUnknownKeys:
             metrics.attempts_refused.labels("key").inc()
             raise
@@ -108,7 +180,7 @@ class RequestLimits:
             is_unknown = True
             raise
         finally:
-            for hit in () if is_unknown else counted:
+            for hit in () if is_unknown else allowed:
                 self.unknown_keys.hit(replace(hit, cost=-1))
 
     async def count_request(self, request: Request, principal: Principal) -> None:
@@ -123,18 +195,14 @@ class RequestLimits:
 
     async def count_prompts(self, principal: Principal, count: int) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-
-        The hourly limit is the plan's number of requests a minute.
-        """
+        The hourly limit is the plan's number of requests a minute."""
         limit = self._limits_of(principal).requests_per_minute
         window = await self.limits.hit(f"prompts:{principal.workspace_id}", limit, HOUR_S, count)
         return window.allowed
 
     async def count_event(self, principal: Principal, size: int) -> bool:
-        """Counts the bytes of an event that is not charged. Returns whether it is allowed.
-
-        The daily limit is 1/30 of the plan's storage, since events are kept for a month.
-        """
+        """Counts the bytes of an event that is not charged. Returns whether it is allowed. The
+        daily limit is 1/30 of the plan's storage, since events are kept for a month."""
         daily = self._limits_of(principal).storage_gb * GB // 30
         key = f"events:{principal.workspace_id}"
         return (await self.limits.hit(key, daily, 24 * HOUR_S, EVENT_BYTES + size)).allowed
@@ -143,10 +211,8 @@ class RequestLimits:
         return self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
-        """Counts a sign-up, before its password is hashed, and ends the request's turn.
-
-        Raises ApiError(rate_limited).
-        """
+        """Counts a sign-up, before its password is hashed, and ends the request's turn. Raises
+        ApiError(rate_limited)."""
         address = client_address(request)
         limits = self.admission
         await count_attempts(
@@ -206,10 +272,8 @@ class RequestLimits:
 
     @asynccontextmanager
     async def counted_password(self, request: Request, principal: Principal) -> AsyncIterator[None]:
-        """Counts a password change if the block fails with Unauthorized.
-
-        Only the user's own sessions can cause such failures. Raises ApiError(rate_limited).
-        """
+        """Counts a password change if the block fails with Unauthorized. Only the user's own
+        sessions can cause such failures. Raises ApiError(rate_limited)."""
         user = f"password:{principal.user_id}"
         failures = [
             *self._hourly_failures(client_address(request)),

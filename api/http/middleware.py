@@ -146,10 +146,8 @@ class RequestFrame:
 
 
 def _routed(path: str) -> str:
-    """Strips trailing slashes, which some clients add.
-
-    Paths of static sites keep them, and so do those of probes, which proxies block by exact path.
-    """
+    """Strips trailing slashes, which some clients add. Paths of static sites keep them, and so do
+    those of probes, which proxies block by exact path."""
     plain = path.rstrip("/") or "/"
     return path if path.startswith(SITES) or plain in QUIET_PATHS else plain
 

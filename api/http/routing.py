@@ -103,16 +103,10 @@ def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER)
 
 
 def require_scopes(
-    authenticator: Authenticator,
-    principal: Principal,
-    scopes: tuple[Scope, ...],
-    *,
-    visitors: bool,
+    authenticator: Authenticator, principal: Principal, scopes: tuple[Scope, ...], *, visitors: bool
 ) -> None:
-    """Raises ApiError(insufficient_scope) if a scope is missing, and adds it to the audit log.
-
-    A browser token is refused unless `visitors` are admitted, whatever its scopes are.
-    """
+    """Raises ApiError(insufficient_scope) if a scope is missing, and adds it to the audit log. A
+    browser token is refused unless `visitors` are admitted, whatever its scopes are."""
     if principal.is_visitor and not visitors:
         message = "a browser token cannot be used here; send an API key from a server"
         raise ApiError("insufficient_scope", message)
@@ -143,17 +137,11 @@ class StrictRoute(APIRoute):
     public = True
     scheme: str | None = None  # security scheme in the OpenAPI document
     most_bytes = MAX_PUBLIC_JSON_BYTES
-    required_scope: Scope | None = None
-    further_scopes: tuple[Scope, ...] = ()  # required as well
+    required_scopes: tuple[Scope, ...] = ()
     visitors = False  # browser tokens are admitted
     takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
-    cancels = False  # work stops when the client disconnects
-
-    @property
-    def required_scopes(self) -> tuple[Scope, ...]:
-        first = (self.required_scope,) if self.required_scope else ()
-        return first + self.further_scopes
+    cancels = False  # models' work on a JSON body stops when the client disconnects
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -238,54 +226,41 @@ def _values_of_visitor(body: dict[str, Any], fixed: dict[str, Any]) -> dict[str,
     return fixed
 
 
-def guarded_route(required: Scope | None, schemes: tuple[str, ...]) -> type[StrictRoute]:
-    """Makes a route class that admits only principals with the `required` scope.
+class GuardedRoute(StrictRoute):
+    """Route that admits only principals with its scopes."""
 
-    Models' work on a JSON body is cancelled if the client disconnects before the response.
-    """
+    public = False
+    scheme = "bearer"
+    schemes: tuple[str, ...] = BEARER
 
-    class GuardedRoute(StrictRoute):
-        public = False
-        scheme = "bearer"
-        required_scope = required
-        cancels = required in MODEL_SCOPES  # changes of accounts and webhooks are never cancelled
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
 
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
+        async def authenticate_and_handle(request: Request) -> Response:
+            services = services_of(request)
+            authenticator = services.platform.accounts.authenticator
+            infrastructure = services.infrastructure
+            limits = services.platform.request_limits
+            credential = credential_of(request, self.schemes)
+            principal = await limits.authenticate(
+                request, authenticator, credential, self.schemes, takes_secrets=self.takes_secrets
+            )
+            context = context_of(request)
+            context.identify(principal)
+            workspace_id = principal.workspace_id
+            context.upload_space = partial(infrastructure.uploads.of, workspace_id)
+            await limits.count_request(request, principal)
+            require_scopes(authenticator, principal, self.required_scopes, visitors=self.visitors)
+            context.at_end(infrastructure.admission.enter_caller(workspace_id))
+            context.place = infrastructure.admission.place(self.path_format, workspace_id)
+            context.place.check()
+            if request.method == "POST" and "idempotency-key" in request.headers:
+                keeps_body = principal.retention != "zero" and not self.shows_secret
+                store = infrastructure.idempotency
+                return await answer_once(request, store, principal, handle, keeps_body)
+            return await handle(request)
 
-            async def authenticate_and_handle(request: Request) -> Response:
-                services = services_of(request)
-                authenticator = services.platform.accounts.authenticator
-                infrastructure = services.infrastructure
-                limits = services.platform.request_limits
-                credential = credential_of(request, schemes)
-                principal = await limits.authenticate(
-                    request,
-                    authenticator,
-                    credential,
-                    schemes,
-                    takes_secrets=self.takes_secrets,
-                )
-                context = context_of(request)
-                context.identify(principal)
-                workspace_id = principal.workspace_id
-                context.upload_space = partial(infrastructure.uploads.of, workspace_id)
-                await limits.count_request(request, principal)
-                require_scopes(
-                    authenticator, principal, self.required_scopes, visitors=self.visitors
-                )
-                context.at_end(infrastructure.admission.enter_caller(workspace_id))
-                context.place = infrastructure.admission.place(self.path_format, workspace_id)
-                context.place.check()
-                if request.method == "POST" and "idempotency-key" in request.headers:
-                    keeps_body = principal.retention != "zero" and not self.shows_secret
-                    store = infrastructure.idempotency
-                    return await answer_once(request, store, principal, handle, keeps_body)
-                return await handle(request)
-
-            return authenticate_and_handle
-
-    return GuardedRoute
+        return authenticate_and_handle
 
 
 class OperatorRoute(StrictRoute):
@@ -323,27 +298,26 @@ def make_router(
     or are checked by `route_class`. A key needs the scopes of `further`, too.
 
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
-    `takes_secrets`. Routes whose answers contain a
-    credential need `shows_secret`: an Idempotency-Key does not repeat such an answer.
+    `takes_secrets`. Routes whose answers contain a credential need `shows_secret`: an
+    Idempotency-Key does not repeat such an answer. Changes of accounts and webhooks are never
+    cancelled.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
     if [scope is not None, public, route_class is not None].count(True) != 1:
         raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
     if route_class is None:
-        guarded = guarded_route(None if scope == "any" else scope, schemes)
-        guarded.further_scopes = further
-        guarded.visitors = visitors
-        guarded.takes_secrets = takes_secrets
-        guarded.shows_secret = shows_secret
-        route_class = StrictRoute if public else guarded
+        attributes = {
+            "schemes": schemes,
+            "required_scopes": further if scope == "any" else (scope, *further),
+            "visitors": visitors,
+            "takes_secrets": takes_secrets,
+            "shows_secret": shows_secret,
+            "cancels": scope in MODEL_SCOPES,
+        }
+        route_class = StrictRoute if public else type("KeyRoute", (GuardedRoute,), attributes)
     errors: dict[int | str, dict[str, Any]] = {
         status: {"model": ErrorBody, "description": text}
         for status, text in (_PUBLIC_ERRORS if public else _ERRORS).items()
     }
-    return APIRouter(
-        route_class=route_class,
-        redirect_slashes=False,
-        tags=[tag],
-        responses=errors,
-    )
+    return APIRouter(route_class=route_class, redirect_slashes=False, tags=[tag], responses=errors)

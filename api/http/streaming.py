@@ -206,10 +206,8 @@ async def encode_frames(
 
 
 def has_left(transport: BaseTransport) -> bool:
-    """Whether the client has closed its side of the connection, even if bytes are still unread.
-
-    The socket is polled, since the event loop reports the end only after those bytes.
-    """
+    """Whether the client has closed its side of the connection, even if bytes are still unread. The
+    socket is polled, since the event loop reports the end only after those bytes."""
     if transport.is_closing():
         return True
     poll = select.poll()
@@ -218,10 +216,8 @@ def has_left(transport: BaseTransport) -> bool:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Awaits `work`, or cancels it if the client disconnects first. Raises ClientDisconnect.
-
-    Use it between reading the body and starting the response.
-    """
+    """Awaits `work`, or cancels it if the client disconnects first. Raises ClientDisconnect. Use it
+    between reading the body and starting the response."""
     working: Task[T] = create_task(work)
     leaving = create_task(_wait_for_disconnect(receive))
     try:

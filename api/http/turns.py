@@ -23,11 +23,8 @@ MOST_DELAYED = 256  # refusals delayed at a time; each holds a place of admissio
 
 
 class Turns:
-    """Turns of one gateway.
-
-    While models or sockets work, short requests yield to them: a slot rests after each request, and
-    errors are delayed, since refused clients often retry at once.
-    """
+    """Turns of one gateway. While models or sockets work, short requests yield to them: a slot
+    rests after each request, and errors are delayed, since refused clients often retry at once."""
 
     def __init__(self, most_waiting: int) -> None:
         self._slots = FairSlots(SLOTS, most_waiting, partial(Overloaded, OVERLOADED))
@@ -43,9 +40,7 @@ class Turns:
 
     async def pay(self, address: str, spent_s: float) -> None:
         """Accounts for work that took `spent_s` without a slot: waits for one, which then rests.
-
-        Raises Overloaded.
-        """
+        Raises Overloaded."""
         give_back = await self._slots.take(address)
         asyncio.get_running_loop().call_later(spent_s * REST if self.yields else 0, give_back)
 

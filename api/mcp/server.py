@@ -89,10 +89,7 @@ async def _speak(request: Request, arguments: SpeakArguments) -> wire.CallToolRe
     workspace_id = context.principal.workspace_id
     synthesis = services_of(request).speech.synthesis
     speech_request = SpeechRequest(
-        text=arguments.text,
-        voice=arguments.voice,
-        speed=arguments.speed,
-        workspace_id=workspace_id,
+        text=arguments.text, voice=arguments.voice, speed=arguments.speed, workspace_id=workspace_id
     )
     plan = await synthesis.plan(speech_request, workspace_id)
     _, file = await synthesis.speak_file(

@@ -48,9 +48,7 @@ def _normal_email(text: str) -> str:
 
 
 Email = Annotated[
-    str,
-    Field(max_length=254, json_schema_extra={"format": "email"}),
-    AfterValidator(_normal_email),
+    str, Field(max_length=254, json_schema_extra={"format": "email"}), AfterValidator(_normal_email)
 ]
 Password = Annotated[str, Field(min_length=8, max_length=256)]
 
@@ -277,8 +275,7 @@ class ShownEntry(Shown):
 
 @any_key.get("/auth/workspace", summary="Get the workspace")
 async def read_workspace(principal: PrincipalDep, platform: PlatformDep) -> ShownWorkspace:
-    workspace = ShownWorkspace.model_validate(await platform.accounts.workspace(principal))
-    return _with_plan(workspace, principal, platform)
+    return _shown_workspace(await platform.accounts.workspace(principal), principal, platform)
 
 
 @account.put("/auth/workspace", summary="Change the workspace")
@@ -289,13 +286,14 @@ async def update_workspace(
     changed = await platform.accounts.update_workspace(
         principal, body.name or None, body.retention, body.speech_history_days
     )
-    return _with_plan(ShownWorkspace.model_validate(changed), principal, platform)
+    return _shown_workspace(changed, principal, platform)
 
 
-def _with_plan(
-    workspace: ShownWorkspace, principal: Principal, platform: PlatformServices
+def _shown_workspace(
+    row: object, principal: Principal, platform: PlatformServices
 ) -> ShownWorkspace:
-    """Sets the plan of the owner, which no row has."""
+    """Converts a workspace to its public form; its row does not have the plan of the owner."""
+    workspace = ShownWorkspace.model_validate(row)
     if principal.is_owner:
         workspace.plan = platform.plans.owner.id
     return workspace

@@ -62,10 +62,8 @@ async def get_file(
 
 
 def _requested_range(header: str, size: int) -> tuple[int, int] | None:
-    """Parses a `Range` header to bytes [start, end); None for the whole file.
-
-    Invalid and multiple ranges are ignored, as HTTP allows. Raises ApiError(range_not_satisfiable).
-    """
+    """Parses a `Range` header to bytes [start, end); None for the whole file. Invalid and multiple
+    ranges are ignored, as HTTP allows. Raises ApiError(range_not_satisfiable)."""
     match = _RANGE.fullmatch(header.strip().lower())
     if match is None:
         return None

@@ -59,17 +59,12 @@ async def healthz() -> Health:
     return Health()
 
 
-@router.get(
-    "/readyz",
-    summary="Check readiness",
-    response_model_exclude_none=True,
-)
+@router.get("/readyz", summary="Check readiness", response_model_exclude_none=True)
 async def readyz(
     request: Request,
     infrastructure: InfrastructureDep,
     models: Annotated[
-        str | None,
-        Query(description="Comma-separated deployments to check. Default: all."),
+        str | None, Query(description="Comma-separated deployments to check. Default: all.")
     ] = None,
 ) -> Readiness:
     """Succeeds when the database and every model respond. A degraded service still works: without
@@ -116,10 +111,8 @@ async def _metrics(request: Request) -> Response:
 
 
 def _check_access(request: Request, settings: Settings) -> None:
-    """Raises ApiError unless the caller has the operator's or the metrics token.
-
-    Without a metrics token, programs on this machine are admitted, but not through a proxy.
-    """
+    """Raises ApiError unless the caller has the operator's or the metrics token. Without a metrics
+    token, programs on this machine are admitted, but not through a proxy."""
     if _has_token(request, settings):
         return
     if settings.metrics_token is not None:
@@ -129,7 +122,6 @@ def _check_access(request: Request, settings: Settings) -> None:
 
 
 def _has_token(request: Request, settings: Settings) -> bool:
-    """Whether the request has the operator's or the metrics token."""
     sent = credential_of(request).encode()
     tokens = filter(None, (settings.operator_token, settings.metrics_token))
     return any([hmac.compare_digest(sent, token.encode()) for token in tokens])

@@ -68,8 +68,7 @@ class ShownJob(Shown):
     error: str | None
     message: str | None = Field(validation_alias="reason")
     cost: float = Field(
-        default=0,
-        description="USD of the work done, charged when the job ends or is deleted.",
+        default=0, description="USD of the work done, charged when the job ends or is deleted."
     )
     credit_held: float = Field(
         default=0, description="USD set aside for the whole job until it ends."
@@ -280,13 +279,7 @@ async def list_jobs(
 @router.get("/jobs/{job_id:uuid}", summary="Get a job")
 async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
     row, received, url, chapters = await speech.jobs.get(principal, job_id)
-    return _shown(
-        row,
-        speech.jobs.costs(row),
-        received=received,
-        audio_url=url,
-        chapters=chapters,
-    )
+    return _shown(row, speech.jobs.costs(row), received=received, audio_url=url, chapters=chapters)
 
 
 def _shown(job: object, costs: tuple[int, int], **more: object) -> ShownJob:

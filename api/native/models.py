@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from api.http.routing import InfrastructureDep, make_router
-from models.base import ModelKind
+from models.base import ModelInfo, ModelKind
 from pipelines.ports import Arrival, ListedModel, ModelStatus
 
 router = make_router("models", scope="any", visitors=True)
@@ -32,8 +32,7 @@ class Model(BaseModel):
     )
     status: ModelStatus = Field(description="`asleep`: the next request waits until it is loaded.")
     problem: str | None = Field(
-        default=None,
-        description="Why the model or its intended replacement could not be loaded.",
+        default=None, description="Why the model or its intended replacement could not be loaded."
     )
     coming: Arrival | None = Field(
         default=None, description="Model that takes over once its weights are downloaded."
@@ -57,20 +56,12 @@ async def get_model(model_id: str, infrastructure: InfrastructureDep) -> Model:
 
 def shown_model(listed: ListedModel, *other_aliases: str) -> Model:
     """Converts a listed model to its public form; `other_aliases` are added to its own."""
-    info = listed.info
-    return Model(
-        id=info.id,
-        created=info.created,
-        owned_by=info.owned_by,
-        kind=info.kind,
-        engine=info.engine,
-        languages=list(info.languages),
-        aliases=[*info.aliases, *other_aliases],
-        description=info.description,
-        context_tokens=info.context_tokens,
-        dimensions=info.dimensions,
-        fallback=info.fallback,
-        status=listed.status,
-        problem=listed.problem,
-        coming=listed.coming,
-    )
+    names = Model.model_fields.keys() & ModelInfo.__match_args__
+    fields = {name: getattr(listed.info, name) for name in names}
+    fields |= {
+        "aliases": [*listed.info.aliases, *other_aliases],
+        "status": listed.status,
+        "problem": listed.problem,
+        "coming": listed.coming,
+    }
+    return Model(**fields)

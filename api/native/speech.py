@@ -64,9 +64,7 @@ class SpeechBody(RequestModel):
         description="Id from `GET /default-voices`; overrides `voice`.",
     )
     voice: str | None = Field(
-        default=None,
-        max_length=200,
-        description="Voice name (case-insensitive) or id.",
+        default=None, max_length=200, description="Voice name (case-insensitive) or id."
     )
     enhance: bool = Field(
         default=True,
@@ -123,8 +121,7 @@ class StreamBody(SpeechBody):
 
 
 Unread = Annotated[
-    list[str],
-    Field(description="Text that no voice can read. It is skipped and not charged."),
+    list[str], Field(description="Text that no voice can read. It is skipped and not charged.")
 ]
 
 

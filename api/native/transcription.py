@@ -111,7 +111,6 @@ class RecognitionFields(RedactFields, Generic[Flag]):
     known_speakers: KnownSpeakers = False
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the fields to options of the pipeline."""
         return RecognitionOptions(
             speakers=self.speaker_labels,
             known_speakers=self.known_speakers,
@@ -303,11 +302,7 @@ class Verification(Shown):
     stretches: list[MarkedStretch] = Field(validation_alias="segments")
 
 
-@watermarks.post(
-    "/audio/verify",
-    summary="Detect a watermark",
-    openapi_extra=form_schema("audio"),
-)
+@watermarks.post("/audio/verify", summary="Detect a watermark", openapi_extra=form_schema("audio"))
 async def verify(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> Verification:

@@ -153,10 +153,7 @@ async def delete_webhook(webhook_id: str, principal: PrincipalDep, platform: Pla
     return Done(message="the webhook is deleted")
 
 
-@router.get(
-    "/webhooks/{webhook_id}/deliveries",
-    summary="List the deliveries of a webhook",
-)
+@router.get("/webhooks/{webhook_id}/deliveries", summary="List the deliveries of a webhook")
 async def list_deliveries(
     webhook_id: str,
     principal: PrincipalDep,
@@ -170,8 +167,7 @@ async def list_deliveries(
 
 
 @router.post(
-    "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver",
-    summary="Resend a delivery",
+    "/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", summary="Resend a delivery"
 )
 async def redeliver(
     webhook_id: str, delivery_id: str, principal: PrincipalDep, platform: PlatformDep
@@ -182,15 +178,9 @@ async def redeliver(
     return _shown_delivery(await platform.webhooks.redeliver(principal, webhook, delivery))
 
 
-@router.post(
-    "/webhooks/{webhook_id}/test",
-    summary="Send a sample event to a webhook",
-)
+@router.post("/webhooks/{webhook_id}/test", summary="Send a sample event to a webhook")
 async def test_webhook(
-    webhook_id: str,
-    principal: PrincipalDep,
-    platform: PlatformDep,
-    event: EventKind | None = None,
+    webhook_id: str, principal: PrincipalDep, platform: PlatformDep, event: EventKind | None = None
 ) -> ShownDelivery:
     """Sends a sample of `event`. Default: the first event type that the webhook subscribes to."""
     identity = _id(webhook_id)

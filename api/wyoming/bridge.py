@@ -16,9 +16,10 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.routes import SocketRoute, socket_routes
-from api.wyoming.conversation import WyomingConversation, open_memory
+from api.wyoming.conversation import MAX_CONVERSATIONS, MEMORY_S, Memory, WyomingConversation
 from api.wyoming.events import read_frame, wyoming_error
 from pipelines.accounts.authentication import MODEL_SCOPES
+from pipelines.tasks import TtlCache
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,7 @@ class WyomingBridge:
     """Serves the connections of `asyncio.start_server`."""
 
     def __init__(self, services: Services, key: str) -> None:
-        """Serves with `key`, the API key that all connections use."""
-        memory = open_memory()
+        memory: Memory = TtlCache(MEMORY_S, MAX_CONVERSATIONS)
         route = SocketRoute(
             "wyoming",
             lambda session, services: WyomingConversation(session, services, memory),

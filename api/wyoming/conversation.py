@@ -52,10 +52,8 @@ Memory: TypeAlias = TtlCache[str, list[ChatMessage]]
 
 
 async def info_event(services: Services, workspace_id: int) -> bytes:
-    """Describes the programs (recognition, speech, chat) for which a model is deployed.
-
-    Raises DatabaseUnavailable.
-    """
+    """Describes the programs (recognition, speech, chat) for which a model is deployed. Raises
+    DatabaseUnavailable."""
     url = services.infrastructure.settings.public_url
     models: dict[str, list[dict[str, Any]]] = {}
     for model in await services.infrastructure.models.models():
@@ -105,17 +103,11 @@ def _artefact(name: str, maker: str, url: str, description: str, version: str) -
     }
 
 
-def open_memory() -> Memory:
-    return TtlCache(MEMORY_S, MAX_CONVERSATIONS)
-
-
 async def answer(
     session: SocketSession, services: Services, memory: Memory, transcript: WyomingEvent
 ) -> None:
-    """Sends the answer to a transcript, or the reason why there is none.
-
-    Clients that stream get the answer in pieces before they get it as a whole.
-    """
+    """Sends the answer to a transcript, or the reason why there is none. Clients that stream get
+    the answer in pieces before they get it as a whole."""
     conversation_id = transcript.context.conversation_id if transcript.context else None
     context = {"conversation_id": conversation_id} if conversation_id else None
     earlier = await memory.get(conversation_id, _no_messages) if conversation_id else []
@@ -252,10 +244,8 @@ class WyomingConversation(Conversation):
             self._session.finish(close_codes.CREDIT_SPENT if is_spent else close_codes.POLICY)
 
     async def _open(self, request: WyomingEvent) -> SpokenCommand:
-        """Opens a command, after the transcript of the previous command.
-
-        Raises an error of CODED, such as for an unknown recogniser or language.
-        """
+        """Opens a command, after the transcript of the previous command. Raises an error of CODED,
+        such as for an unknown recogniser or language."""
         if self._command is not None and self._command.listening is not None:
             _, late = await asyncio.wait([self._command.listening], timeout=PUSH_BACK_S)
             if late:

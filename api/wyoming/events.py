@@ -37,9 +37,7 @@ class EventHeader(BaseModel):
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
     """Reads the bytes of the next event; b"" if the stream ends, even in the middle of an event.
-
-    The limit of `reader` is HEADER_BYTES. After a ClientFault the stream can no longer be read.
-    """
+    The limit of `reader` is HEADER_BYTES. After a ClientFault the stream can no longer be read."""
     try:
         line = await reader.readuntil(b"\n")
         header = EventHeader.model_validate_json(line)
@@ -54,10 +52,8 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Returns the fields and the payload of an event. Raises ClientFault.
-
-    The fields include its `type`, and as `streams` whether the client supports streamed answers.
-    """
+    """Returns the fields and the payload of an event. Raises ClientFault. The fields include its
+    `type`, and as `streams` whether the client supports streamed answers."""
     line, _, rest = frame.partition(b"\n")
     header = parse_event(line)
     length = header.get("data_length") or 0
@@ -71,7 +67,6 @@ def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def wyoming_event(kind: str, payload: bytes = b"", /, **data: Any) -> bytes:
-    """Encodes an event."""
     body = json_text(data).encode() if data else b""
     lengths = {"data_length": len(body), "payload_length": len(payload)}
     header = {"type": kind, **{name: length for name, length in lengths.items() if length}}

@@ -92,10 +92,8 @@ class SpokenTexts:
         return not (self._growing is None and (self._context is None or self._context.is_idle))
 
     async def accept(self, event: WyomingEvent) -> None:
-        """Takes a whole text, or the start, a part or the end of a streamed text.
-
-        Raises ClientFault.
-        """
+        """Takes a whole text, or the start, a part or the end of a streamed text. Raises
+        ClientFault."""
         growing = self._growing
         if event.type == "synthesize":
             if growing is not None:
@@ -165,10 +163,8 @@ class SpokenTexts:
         )
 
     async def _choose(self, wanted: VoiceChoice, text: str) -> AvailableVoice:
-        """Finds the voice by its name, or else the default voice of the language.
-
-        Without a language, that of the text counts. Raises an error of CODED.
-        """
+        """Finds the voice by its name, or else the default voice of the language. Without a
+        language, that of the text counts. Raises an error of CODED."""
         directory = self._synthesis.pipeline.directory
         workspace_id = self._session.principal.workspace_id
         if wanted.name:
@@ -189,10 +185,8 @@ def _rate_of(voice: AvailableVoice) -> int:
 
 
 def _ready(text: GrowingText) -> int:
-    """Returns how many characters are complete sentences.
-
-    Raises ContextFault if the text is too long.
-    """
+    """Returns how many characters are complete sentences. Raises ContextFault if the text is too
+    long."""
     if text.has_failed:
         return len(text.waiting)
     if len(text.waiting) > BUFFER_CHARACTERS:

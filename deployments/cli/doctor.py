@@ -10,9 +10,10 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -58,6 +59,8 @@ REMEDIES = {
 
 
 Check = Callable[[], str | Awaitable[str]]
+Answer = tuple[int, dict[str, Any]]
+"""Status and body of `/readyz`."""
 
 
 class Problem(Exception):
@@ -122,8 +125,14 @@ def check_gpu() -> str:
     )
 
 
-def check_service(settings: Settings) -> str:
-    if readyz(f"{local_url(settings)}/healthz") is None or (answer := report(settings)) is None:
+def ask_service(settings: Settings) -> Answer | None:
+    """Ask the service on this machine for its readiness; None if it does not run."""
+    is_alive = readyz(f"{local_url(settings)}/healthz") is not None
+    return report(settings) if is_alive else None
+
+
+def check_service(ask: Callable[[], Answer | None]) -> str:
+    if (answer := ask()) is None:
         return "does not run"
     status, body = answer
     if status != HTTPStatus.OK:
@@ -166,8 +175,8 @@ def check_ray() -> str:
     return f"in {folder}"
 
 
-def check_chat(settings: Settings) -> str:
-    answer = report(settings)
+def check_chat(ask: Callable[[], Answer | None]) -> str:
+    answer = ask()
     chat = answer[1].get("chat") if answer else None
     if chat is None:
         wanted = chosen()
@@ -237,29 +246,30 @@ def main() -> None:
     Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
     of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights, check_ray)
-    checks: dict[str, Check] = {check.__name__: check for check in of_machine}
+    checks: dict[str, Check] = {}
+    checks |= {check.__name__.removeprefix("check_"): check for check in of_machine}
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:
         checks["settings"] = partial(_raise, error)
     else:
-        of_settings: list[Callable[[Settings], str | Awaitable[str]]] = [
-            check_ports,
-            check_service,
-            check_chat,
-            check_disk,
-            check_database,
-            check_redis,
-            check_storage,
-        ]
-        checks |= {check.__name__: partial(check, settings) for check in of_settings}
+        ask = cache(partial(ask_service, settings))
+        checks |= {
+            "ports": partial(check_ports, settings),
+            "service": partial(check_service, ask),
+            "chat": partial(check_chat, ask),
+            "disk": partial(check_disk, settings),
+            "database": partial(check_database, settings),
+            "redis": partial(check_redis, settings),
+            "storage": partial(check_storage, settings),
+        }
     logging.disable()  # a sentence says what went wrong
     is_well = True
     for name, run in checks.items():
         is_right, result = asyncio.run(outcome(run))
         is_well &= is_right
         mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
-        click.echo(f"{mark} {name.removeprefix('check_'):10} {result}")
+        click.echo(f"{mark} {name:10} {result}")
     raise SystemExit(0 if is_well else 1)
 
 

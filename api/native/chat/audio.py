@@ -4,6 +4,7 @@ import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any
@@ -33,7 +34,6 @@ from pipelines.audio.encode.formats import open_encoder
 from pipelines.billing.operation import Operation
 from pipelines.chat.history import TurnName
 from pipelines.chat.pipeline import Completion
-from pipelines.stt.file import FileTranscript
 from pipelines.temporary_directories import temporary_directory_in_thread
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
@@ -45,28 +45,21 @@ BYTES_PER_S = 2 * PCM_RATE
 TRIPLE = 6  # bytes: whole samples, whose base64 needs no padding, so that deltas can be joined
 
 
+@dataclass(eq=False, repr=False)
 class ChatAudio:
     """The audio of one request: its recordings and references as text, and its voice."""
 
-    def __init__(
-        self,
-        body: ChatCompletionBody,
-        principal: Principal,
-        operation: Operation,
-        speech: SpeechServices,
-        chat: ChatServices,
-    ) -> None:
-        self._body = body
-        self._principal = principal
-        self._operation = operation
-        self._speech = speech
-        self._chat = chat
-        # Decoded, and not transcribed yet, by the index of the message, and of the part in it.
-        self._recordings: dict[tuple[int, int], bytes] = {}
-        self._voice: AvailableVoice | None = None
-        self._credit: HeldSpeech | None = None
-        self._stack = AsyncExitStack()
-        self.finish_reason: FinishReason | None = None  # of an answer that was spoken
+    _body: ChatCompletionBody
+    _principal: Principal
+    _operation: Operation
+    _speech: SpeechServices
+    _chat: ChatServices
+    # Decoded, and not transcribed yet, by the index of the message, and of the part in it.
+    _recordings: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    _voice: AvailableVoice | None = None
+    _credit: HeldSpeech | None = None
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    finish_reason: FinishReason | None = None  # of an answer that was spoken
 
     def check_scopes(self, authenticator: Authenticator) -> None:
         """Raises ApiError(insufficient_scope) without the scopes that the audio needs."""
@@ -117,9 +110,7 @@ class ChatAudio:
 
     async def transcribed(self) -> ChatCompletionBody:
         """Returns the body with text in place of recordings, and finds the voice of the answer.
-
-        Each recording is charged as a transcription. Raises as `PaidTranscription.transcribe`.
-        """
+        Each recording is charged as a transcription. Raises as `PaidTranscription.transcribe`."""
         body = self._body
         messages = [
             await self._with_text(number, message)
@@ -143,14 +134,15 @@ class ChatAudio:
         return message.model_copy(update={"content": "\n".join(texts)})
 
     async def _transcribe(self, place: tuple[int, int]) -> str:
-        def text_of(transcript: FileTranscript) -> str:
-            return transcript.text
-
         async with temporary_directory_in_thread(UPLOAD_FOLDERS) as folder:
             path = folder / "0"
             await asyncio.to_thread(path.write_bytes, self._recordings.pop(place))
             return await self._speech.transcription.transcribe(
-                self._principal.workspace_id, self._operation, path, RecognitionOptions(), text_of
+                self._principal.workspace_id,
+                self._operation,
+                path,
+                RecognitionOptions(),
+                lambda transcript: transcript.text,
             )
 
     async def _find_voice(self, options: AudioOptions, language: str) -> AvailableVoice:
@@ -164,10 +156,8 @@ class ChatAudio:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Holds the price of the speech, and charges for what was taken.
-
-        Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Holds the price of the speech, and charges for what was taken. Raises InsufficientCredit
+        or DatabaseUnavailable."""
         workspace_id = self._principal.workspace_id
         async with hold_speech(self._speech.synthesis, workspace_id, self._operation) as held:
             self._credit = held

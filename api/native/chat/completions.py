@@ -139,10 +139,8 @@ async def _collect_spoken(
 
 
 async def collect(completion: Completion, began: float) -> dict[str, Any]:
-    """Waits for the answer; returns it as the JSON of a ChatCompletion.
-
-    `began` is the time.monotonic() of the request.
-    """
+    """Waits for the answer; returns it as the JSON of a ChatCompletion. `began` is the
+    time.monotonic() of the request."""
     async for _ in completion.deltas(is_whole=True):
         pass
     answer = completion.answer
@@ -156,43 +154,51 @@ async def _completion_body(
     finish_reason: FinishReason | None,
 ) -> dict[str, Any]:
     return {
-        "id": completion.id,
-        "object": "chat.completion",
-        "created": completion.created,
-        "model": completion.model,
+        **_head(completion, "chat.completion"),
         "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-        "usage": usage_body(completion.whole_usage),
         "chat_id": None if completion.chat_id is None else str(completion.chat_id),
-        "response_time_ms": _milliseconds_since(began),
-        **await _extras(completion),
+        **await _tail(completion, began),
     }
 
 
-async def _extras(completion: Completion) -> dict[str, Any]:
-    """Returns `correction` of a finished correction, or `entities` of a chat with `mark`."""
+def _head(completion: Completion, kind: str) -> dict[str, Any]:
+    """Returns the first fields of a whole answer, and of each chunk of a stream."""
+    return {
+        "id": completion.id,
+        "object": kind,
+        "created": completion.created,
+        "model": completion.model,
+    }
+
+
+async def _tail(completion: Completion, began: float) -> dict[str, Any]:
+    """Returns the last fields of a whole answer, and of the last chunk of a stream. They include
+    `correction` of a correction, or `entities` of a chat with `mark`."""
+    tail: dict[str, Any] = {
+        "response_time_ms": round((time.monotonic() - began) * 1000),
+        "usage": usage_body(completion.whole_usage),
+    }
     if isinstance(completion, CorrectedCompletion):
         warnings = completion.plan.warnings()
-        return {"correction": correction_body(completion.original, completion.edits, warnings)}
-    if completion.marks is None:
-        return {}
-    spans = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)
-    entities = [{"kind": span.kind, "start": span.start, "end": span.end} for span in spans]
-    return {"entities": entities}
+        tail["correction"] = correction_body(completion.original, completion.edits, warnings)
+    elif completion.marks is not None:
+        spans = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)
+        tail["entities"] = [{"kind": s.kind, "start": s.start, "end": s.end} for s in spans]
+    return tail
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
     """Yields the events of a stream. A failure becomes an event, followed by the usual last one."""
-    frames = CompletionFrames(completion.id, completion.created, completion.model)
+    frames = CompletionFrames(completion)
     deltas = completion.deltas()
     try:
-        yield frames.begin(str(completion.chat_id) if completion.is_new else None)
+        yield frames.begin()
         async for delta in deltas:
             if delta.has_content:
                 yield frames.piece(delta)
             if delta.finish_reason is not None:
                 yield frames.finish(delta.finish_reason)
-        extras = await _extras(completion)
-        yield frames.done(_milliseconds_since(began), completion.whole_usage, **extras)
+        yield await frames.done(began)
     except Exception as error:  # the status line was sent: every failure becomes an event
         yield error_frame(error)
     finally:
@@ -205,10 +211,10 @@ async def _spoken_frames(
     completion: Completion, began: float, audio: ChatAudio
 ) -> AsyncGenerator[bytes, None]:
     """Yields the events of a stream with speech."""
-    frames = CompletionFrames(completion.id, completion.created, completion.model)
+    frames = CompletionFrames(completion)
     deltas = AudioDeltas(completion)
     try:
-        yield frames.begin(str(completion.chat_id) if completion.is_new else None)
+        yield frames.begin()
         async with aclosing(audio.pieces(completion)) as pieces:
             async for piece in pieces:
                 match piece:
@@ -222,8 +228,7 @@ async def _spoken_frames(
         for delta in deltas.end():
             yield frames.audio(delta)
         yield frames.finish(audio.finish_reason or "stop")
-        extras = await _extras(completion)
-        yield frames.done(_milliseconds_since(began), completion.whole_usage, **extras)
+        yield await frames.done(began)
     except Exception as error:  # the status line was sent: every failure becomes an event
         yield error_frame(error)
     finally:
@@ -248,10 +253,6 @@ def to_chat_request(
     )
 
 
-def _milliseconds_since(began: float) -> int:
-    return round((time.monotonic() - began) * 1000)
-
-
 class CompletionFrames:
     """Server-sent events of one streamed answer.
 
@@ -259,21 +260,18 @@ class CompletionFrames:
     delta has a string.
     """
 
-    def __init__(self, completion_id: str, created: int, model: str) -> None:
-        head = {
-            "id": completion_id,
-            "object": "chat.completion.chunk",
-            "created": created,
-            "model": model,
-        }
-        self._head = json.dumps(head)[:-1]
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+        self._head = json.dumps(_head(completion, "chat.completion.chunk"))[:-1]
         # Only the text changes from event to event, so the rest is serialised once.
         self._before = f'data: {self._head}, "choices": [{{"index": 0, "delta": {{"content": '
         self._after = '}, "finish_reason": null}]}\n\n'
 
-    def begin(self, chat_id: str | None) -> bytes:
+    def begin(self) -> bytes:
         """Returns the event with the role and, for a new saved chat, its id."""
-        chat: dict[str, Any] = {"type": "chat_id", "chat_id": chat_id} if chat_id else {}
+        chat: dict[str, Any] = {}
+        if self._completion.is_new:
+            chat = {"type": "chat_id", "chat_id": str(self._completion.chat_id)}
         return self._line({"role": "assistant", "content": ""}, **chat)
 
     def content(self, text: str) -> bytes:
@@ -300,15 +298,9 @@ class CompletionFrames:
     def finish(self, reason: FinishReason) -> bytes:
         return self._line({"content": ""}, reason)
 
-    def done(self, response_time_ms: int, usage: TokenUsage, **extras: Any) -> bytes:
+    async def done(self, began: float) -> bytes:
         """Returns the event before `[DONE]`, with the usage: some clients skip a separate one."""
-        return self._line(
-            {"content": ""},
-            type="done",
-            response_time_ms=response_time_ms,
-            usage=usage_body(usage),
-            **extras,
-        )
+        return self._line({"content": ""}, type="done", **await _tail(self._completion, began))
 
     def _line(
         self, delta: dict[str, Any], finish_reason: FinishReason | None = None, **extras: Any

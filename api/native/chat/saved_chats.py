@@ -61,10 +61,7 @@ async def list_saved(
 
 @router.get("/chats/{chat_id}", summary="Get a saved chat and a page of its messages")
 async def read_saved(
-    chat_id: str,
-    principal: PrincipalDep,
-    chat: ChatDep,
-    query: Annotated[MessagesQuery, Query()],
+    chat_id: str, principal: PrincipalDep, chat: ChatDep, query: Annotated[MessagesQuery, Query()]
 ) -> SavedChat:
     saved, entries, total = await chat.history.read(
         principal.workspace_id, to_chat_id(chat_id), query.page, query.limit

@@ -6,15 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from api.http.bodies import (
-    NOT_BLANK,
-    WHOLE,
-    OneLine,
-    RedactFields,
-    RequestModel,
-    Whole,
-    refused,
-)
+from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole, refused
 from api.openai.speech import VoiceName
 from configs.schema.correction import Purpose
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
@@ -281,8 +273,7 @@ PartList = list[Annotated[TextPart | AudioPart, Field(discriminator="type")]]
 Content = Annotated[
     str | PartList,
     BeforeValidator(
-        _joined_unless_audio,
-        json_schema_input_type=str | Annotated[PartList, Field(min_length=1)],
+        _joined_unless_audio, json_schema_input_type=str | Annotated[PartList, Field(min_length=1)]
     ),
 ]
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
@@ -408,7 +399,6 @@ class AnswerFields(RequestModel):
         return SamplingOptions(**{**options, "stop": tuple(self.stop or ())})
 
     def generation(self, messages: Sequence[ChatMessage]) -> GenerationRequest:
-        """Makes the engine's request for an answer to `messages`."""
         template = self.chat_template_kwargs
         return GenerationRequest(
             messages=tuple(messages),

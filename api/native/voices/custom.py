@@ -303,12 +303,8 @@ def files_of(form: MultipartForm, least: int, most: int) -> list[SampleFile]:
 
 def sample_file(file: Upload, number: int = 1) -> SampleFile:
     """Returns a recording with the name that error messages quote."""
-    return SampleFile(_printable(file.filename) or f"file {number}", file.path)
-
-
-def _printable(filename: str) -> str:
-    """Returns the part of a file name that error messages quote."""
-    return "".join(letter for letter in filename[:SHOWN_NAME] if letter.isprintable()).strip()
+    name = "".join(letter for letter in file.filename[:SHOWN_NAME] if letter.isprintable())
+    return SampleFile(name.strip() or f"file {number}", file.path)
 
 
 class ListedSpeaker(Shown):

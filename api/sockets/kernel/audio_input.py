@@ -18,7 +18,7 @@ from pipelines.audio.decode.stream import LiveAudio, LiveEncoding
 from pipelines.billing.audio_meter import AudioMeter
 from pipelines.billing.billing import Billing
 from pipelines.errors import InvalidAudio, public_error
-from pipelines.stt.events import FailedUtterance, LiveTranscript
+from pipelines.stt.events import FailedUtterance
 from pipelines.stt.formatting import separator_of
 
 # Longest pause in reading from the client: pongs are not read either, and time out after 10 s.
@@ -27,10 +27,8 @@ MAGIC = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of container
 
 
 class ReceivePacer:
-    """Limits the audio received within `window_s` seconds to `max_speed` times real time.
-
-    Pieces are counted in slots of one second.
-    """
+    """Limits the audio received within `window_s` seconds to `max_speed` times real time. Pieces
+    are counted in slots of one second."""
 
     def __init__(self, max_speed: float, window_s: float) -> None:
         self._allowed_s = max_speed * window_s
@@ -74,10 +72,8 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
 
 
 def container_of(data: bytes, encoding: LiveEncoding) -> AudioFormat | None:
-    """Returns the container format of a session's first audio; None if it may be raw samples.
-
-    A WAV header before 16-bit samples is allowed, since it is heard only as a click.
-    """
+    """Returns the container format of a session's first audio; None if it may be raw samples. A WAV
+    header before 16-bit samples is allowed, since it is heard only as a click."""
     has_magic = data.startswith(MAGIC) or data[4:8] == b"ftyp"
     if not has_magic or (encoding == "linear" and data.startswith(b"RIFF")):
         return None
@@ -97,7 +93,7 @@ class AudioInput:
         self._limits = limits
         self._audio = LiveAudio()
         self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
-        self.texts: list[tuple[str, str]] = []  # texts of finals, with their languages
+        self.texts: list[tuple[str, str]] = []  # of finals, with their languages
         self.failure: EngineError | None = None
 
     @property
@@ -149,11 +145,6 @@ class AudioInput:
             self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
             return
         self.inbox.put(pcm)
-
-    def note_final(self, final: LiveTranscript) -> None:
-        """Adds a final to the text of the session's webhook event."""
-        if final.text:
-            self.texts.append((final.text, final.language))
 
     def note_failure(self, failed: FailedUtterance) -> None:
         """Notes a failed utterance, which is not charged."""

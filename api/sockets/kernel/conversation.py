@@ -17,9 +17,7 @@ M = TypeVar("M", bound=BaseModel)
 
 class ClientFault(Exception):
     """The client sent an invalid message. It gets an error event, and the session continues.
-
-    `event` (JSON or bytes) is sent instead of the event that `Conversation.error` makes.
-    """
+    `event` (JSON or bytes) is sent instead of the event that `Conversation.error` makes."""
 
     def __init__(self, message: str, event: Frame | None = None) -> None:
         super().__init__(message)
@@ -80,10 +78,8 @@ SPOKEN = ("text", "transcript")
 
 
 def parse_event(text: str | bytes, *, pieces: Collection[str] = ()) -> dict[str, Any]:
-    """Parses a message, which must be a JSON object, as strictly as a request body.
-
-    Fields in `pieces` may end within a character. Raises ClientFault.
-    """
+    """Parses a message, which must be a JSON object, as strictly as a request body. Fields in
+    `pieces` may end within a character. Raises ClientFault."""
     try:
         value = parse_json(text if isinstance(text, bytes) else text.encode(), pieces=pieces)
     except ApiError as error:
@@ -99,10 +95,8 @@ def parse_spoken(text: str) -> dict[str, Any]:
 
 
 def checked(shape: type[M], value: Any, name: str = "") -> M:
-    """Validates a value, which errors call `name`.
-
-    Raises ClientFault, which names the field at fault and its limit.
-    """
+    """Validates a value, which errors call `name`. Raises ClientFault, which names the field at
+    fault and its limit."""
     try:
         return shape.model_validate(value)
     except ValidationError as error:

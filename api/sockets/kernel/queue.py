@@ -53,7 +53,6 @@ class BoundedQueue(Generic[Item]):
         return item
 
     def clear(self) -> None:
-        """Drops all items."""
         self._items.clear()
         self.waiting = 0
         self._room.set()

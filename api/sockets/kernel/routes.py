@@ -60,8 +60,7 @@ class SocketRoute:
 
 
 def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
-    """Returns the routes of the WebSocket at `path`."""
-    serve = partial(_serve_at, path=path, route=route)
+    serve = partial(_serve, path=path, route=route)
     routes: list[BaseRoute] = [WebSocketRoute(path, serve)]
     if route.has_get:
         routes.append(Route(path, _ok, methods=["GET"]))
@@ -73,12 +72,6 @@ def socket_routes(path: str, route: SocketRoute) -> list[BaseRoute]:
 def unknown_sockets() -> WebSocketRoute:
     """Returns a route that answers 404 to any path. It must be the last route."""
     return WebSocketRoute("/{path:path}", _unknown)
-
-
-async def _serve_at(websocket: WebSocket, path: str, route: SocketRoute) -> None:
-    websocket.scope["path"] = path  # for logs, which must not have a key in the path
-    tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
-    await _serve(websocket, route)
 
 
 async def _ok(request: Request) -> Response:
@@ -104,7 +97,9 @@ def _key_of(websocket: WebSocket, route: SocketRoute) -> str:
     return key
 
 
-async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
+async def _serve(websocket: WebSocket, path: str, route: SocketRoute) -> None:
+    websocket.scope["path"] = path  # for logs, which must not have a key in the path
+    tracing.annotate({"http.request.method": "GET", "http.route": path}, name=f"GET {path}")
     started = time.perf_counter()
     services = services_of(websocket)
     sockets, platform = services.infrastructure.sockets, services.platform
@@ -161,7 +156,6 @@ async def _serve(websocket: WebSocket, route: SocketRoute) -> None:
         )
         hello = _hello(session, route.service, credit) if route.greets else []
         work = session.run(*hello, first=first)
-        path = websocket.scope["path"]  # without the query, which may hold a key
         await registered(sockets, session, work, service=route.service, path=path, started=started)
         tracing.annotate({"http.response.status_code": 101})
     except OSError:
@@ -179,10 +173,8 @@ async def registered(
     path: str,
     started: float,
 ) -> None:
-    """Runs a session as one of the process's sessions, with their metrics and log.
-
-    `started` is the time of the handshake by `time.perf_counter`.
-    """
+    """Runs a session as one of the process's sessions, with their metrics and log. `started` is the
+    time of the handshake by `time.perf_counter`."""
     sockets.add(session)
     try:
         with metrics.sockets_live.labels(service).track_inprogress():
@@ -214,10 +206,8 @@ async def _accept(websocket: WebSocket, route: SocketRoute) -> None:
 
 
 async def _first_message(websocket: WebSocket, route: SocketRoute) -> str:
-    """Accepts a socket without a key, and returns its first message; "" if that is not text.
-
-    Raises ApiError if the client's address has too many such sockets.
-    """
+    """Accepts a socket without a key, and returns its first message; "" if that is not text. Raises
+    ApiError if the client's address has too many such sockets."""
     admission = services_of(websocket).infrastructure.admission
     leave = admission.enter_unknown(client_address(websocket))
     try:
@@ -253,7 +243,6 @@ async def _refuse(
 
 
 def _hello(session: SocketSession, service: Service, credit: int) -> list[str]:
-    """Returns the server's first messages."""
     established = {
         "service": service,
         "user_id": session.principal.user_id,

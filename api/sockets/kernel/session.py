@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import InitVar, dataclass
 from typing import Any, Protocol, TypeAlias
 
 from starlette.datastructures import Headers, QueryParams
@@ -58,9 +59,7 @@ class SocketTransport(Protocol):
 
 class SessionTimeouts:
     """The timeouts of one session, which share a timer and are cheap to restart at each message.
-
-    The first timeout that expires calls `on_timeout` with its message and close code.
-    """
+    The first timeout that expires calls `on_timeout` with its message and close code."""
 
     def __init__(self, on_timeout: Callable[[str, int], None]) -> None:
         self._on_timeout = on_timeout
@@ -104,37 +103,31 @@ class SessionTimeouts:
             self._arm(due)
 
 
+@dataclass(eq=False, repr=False)
 class SocketSession:
     """One socket, with a receive loop and a send loop; if one of them ends, so does the other."""
 
-    def __init__(
-        self,
-        websocket: SocketTransport,
-        principal: Principal,
-        credential: str,
-        scopes: tuple[Scope, ...],
-        limits: SocketLimits,
-        make: Callable[["SocketSession"], Conversation],
-        secret_session: SecretSession | None = None,
-    ) -> None:
-        self.principal = principal
-        self.credential = credential  # never logged
-        self.scopes = scopes  # scopes that the session needs
-        self.secret_session = secret_session
-        self.query = websocket.query_params
-        self.path_params = websocket.path_params
-        self.subprotocols: list[str] = websocket.scope["subprotocols"]
-        self.headers = websocket.headers
+    _websocket: SocketTransport
+    principal: Principal
+    credential: str  # never logged
+    scopes: tuple[Scope, ...]  # scopes that the session needs
+    _limits: SocketLimits
+    make: InitVar[Callable[["SocketSession"], Conversation]]
+    secret_session: SecretSession | None
+
+    def __post_init__(self, make: Callable[["SocketSession"], Conversation]) -> None:
+        self.query = self._websocket.query_params
+        self.path_params = self._websocket.path_params
+        self.subprotocols: list[str] = self._websocket.scope["subprotocols"]
+        self.headers = self._websocket.headers
         self.ended = False
         self.received = 0  # messages
         self.sent = 0
         self.close_code = close_codes.LOST
         self.has_timed_out = False  # whether it ends by one of its `timeouts`
-        self._websocket = websocket
-        self._limits = limits
         self._reason = ""  # for the close frame
         # Counts characters as bytes: base64 is ASCII, and other text is small.
-        self._outbox: BoundedQueue[Frame] = BoundedQueue(limits.outbox_bytes, len)
+        self._outbox: BoundedQueue[Frame] = BoundedQueue(self._limits.outbox_bytes, len)
         self.timeouts = SessionTimeouts(self._time_out)
         self._tasks = TaskSet(self._task_failed)
         self._over = asyncio.Event()
@@ -144,8 +137,8 @@ class SocketSession:
         self._window_began = 0.0
         self._window_count = 0
         self._loop = asyncio.get_running_loop()
-        self._conversation: Conversation = make(self)
-        self._window_limit = limits.messages_per_s * limits.flood_window_s
+        self._conversation = make(self)
+        self._window_limit = self._limits.messages_per_s * self._limits.flood_window_s
 
     @property
     def payer(self) -> Operation:
@@ -161,10 +154,8 @@ class SocketSession:
         return self._outbox.waiting
 
     async def send(self, frame: Frame) -> None:
-        """Queues a message, text or binary; then waits while the outbox is full.
-
-        The message is sent even if the caller is cancelled. Raises SessionEnded.
-        """
+        """Queues a message, text or binary; then waits while the outbox is full. The message is
+        sent even if the caller is cancelled. Raises SessionEnded."""
         self._outbox.put(frame)
         await self._outbox.wait_for_room()
 
@@ -187,9 +178,7 @@ class SocketSession:
 
     def end(self, message: str, code: int, *, drops_queued: bool = False) -> None:
         """Stops all tasks, sends the protocol's error event, and closes with `message` as reason.
-
-        Queued messages are still sent, unless `drops_queued` is set.
-        """
+        Queued messages are still sent, unless `drops_queued` is set."""
         if self._finishing:
             return
         self._tasks.cancel()
@@ -214,10 +203,8 @@ class SocketSession:
             self._over.set()
 
     async def run(self, *hello: str, first: str | None = None) -> None:
-        """Serves an accepted socket until it ends, and then ends its tasks.
-
-        Sends the messages `hello` first; `first` is a client's message that was read already.
-        """
+        """Serves an accepted socket until it ends, and then ends its tasks. Sends the messages
+        `hello` first; `first` is a client's message that was read already."""
         for message in hello:
             self._outbox.put(message)
         limits = self._limits

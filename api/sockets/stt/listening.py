@@ -34,10 +34,7 @@ class SocketListener(ABC):
     """One channel, whose tasks end with the socket. A dialect's subclass writes the events."""
 
     def __init__(
-        self,
-        socket: SocketSession,
-        speech: SpeechServices,
-        ended: Callable[[], Awaitable[None]],
+        self, socket: SocketSession, speech: SpeechServices, ended: Callable[[], Awaitable[None]]
     ) -> None:
         """Listens to nothing before `start`. `ended` is awaited after the last event of a channel
         whose audio has ended."""
@@ -108,11 +105,8 @@ class SocketListener(ABC):
         self._emitting = self._socket.spawn(self.live.run(), "emit transcripts")
 
     async def change(self, options: SessionOptions, *, changes_languages: bool = False) -> None:
-        """Changes the options for the speech that follows.
-
-        Speakers stay, and so do languages unless `changes_languages` is set. Raises InvalidRequest
-        for a language, or EngineLost.
-        """
+        """Changes the options for the speech that follows. Speakers stay, and so do languages
+        unless `changes_languages` is set. Raises InvalidRequest for a language, or EngineLost."""
         assert self.live is not None
         before = self.options
         recognition = options.recognition
@@ -129,9 +123,7 @@ class SocketListener(ABC):
 
     async def change_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Sets the languages of the audio that follows, and returns the engine's codes for them.
-
-        Without languages, any may be spoken. Raises the errors of `change`.
-        """
+        Without languages, any may be spoken. Raises the errors of `change`."""
         codes = await self._engine_languages(languages)
         self.input.inbox.put(codes)
         return codes
@@ -176,8 +168,8 @@ class SocketListener(ABC):
 
     async def _receive(self, event: LiveEvent) -> None:
         match event:
-            case LiveTranscript() if event.final:
-                self.input.note_final(event)
+            case LiveTranscript() if event.final and event.text:
+                self.input.texts.append((event.text, event.language))
             case FailedUtterance():
                 self.input.note_failure(event)
         async with self._order:
@@ -185,10 +177,8 @@ class SocketListener(ABC):
 
 
 class ListeningConversation(Conversation):
-    """Base class of conversations that recognise speech.
-
-    A dialect's subclass reads the messages, and its listeners write the events.
-    """
+    """Base class of conversations that recognise speech. A dialect's subclass reads the messages,
+    and its listeners write the events."""
 
     silence: tuple[float, str, int]
     """Seconds without a message after which the session ends, error message, and close code."""
@@ -209,17 +199,13 @@ class ListeningConversation(Conversation):
 
     @abstractmethod
     async def handle(self, text: str) -> bool:
-        """Handles a text message, and returns whether it ends the stream.
-
-        Raises InsufficientCredit or ClientFault.
-        """
+        """Handles a text message, and returns whether it ends the stream. Raises InsufficientCredit
+        or ClientFault."""
 
     @abstractmethod
     async def accept(self, data: bytes) -> bool:
-        """Takes audio, and returns whether it ends the stream.
-
-        Raises InsufficientCredit or ClientFault.
-        """
+        """Takes audio, and returns whether it ends the stream. Raises InsufficientCredit or
+        ClientFault."""
 
     async def summarise(self) -> None:
         """Sends the last event, if the dialect has one."""
@@ -284,10 +270,8 @@ class ListeningConversation(Conversation):
             await self._finish(whole=False)
 
     async def _accept_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
-        """Passes decoded audio on. Sends an error and returns False if the decoder failed.
-
-        Raises InsufficientCredit.
-        """
+        """Passes decoded audio on. Sends an error and returns False if the decoder failed. Raises
+        InsufficientCredit."""
         limits = self.speech.live_transcription.limits
         max_bytes = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2
         buffers = [bytearray() for _ in self.listeners]  # joined, since each `accept` may wait
@@ -328,10 +312,8 @@ class ListeningConversation(Conversation):
             raise ClientFault(to_api_error(error).message) from None
 
     async def _finish(self, *, whole: bool = True) -> None:
-        """Ends the audio; the session ends after the events about it.
-
-        `whole` includes the audio that decoder and resampler hold back. Raises InsufficientCredit.
-        """
+        """Ends the audio; the session ends after the events about it. `whole` includes the audio
+        that decoder and resampler hold back. Raises InsufficientCredit."""
         self._is_closing = True
         self.socket.timeouts.clear("audio")
         if whole and self._decoder is not None:

@@ -5,17 +5,16 @@ from functools import partial
 from typing import Any, get_args
 
 from api.http.errors import CODED, to_api_error
-from api.services import Services
-from api.sockets.kernel.conversation import ClientFault, Conversation
+from api.sockets.kernel.conversation import ClientFault, checked
 from api.sockets.kernel.routes import SocketRoute, socket_routes
-from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.contexts import ContextsConversation
 from api.sockets.tts.events import (
+    MESSAGES,
     AudioConfig,
     CreateContext,
     SendText,
     TTSClientMessage,
     TtsWire,
-    check_message,
     context_event,
     excerpt,
     parse_message,
@@ -27,7 +26,6 @@ from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     MAX_CONTEXTS,
     ContextFault,
-    OpenContexts,
     SpeakingContext,
     SpeechStream,
 )
@@ -36,22 +34,14 @@ ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
 
 
-class TtsConversation(Conversation):
-    """One socket, with up to five contexts, each of which has a task that speaks."""
-
-    def __init__(self, session: SocketSession, services: Services) -> None:
-        self._session = session
-        self._synthesis = services.speech.synthesis
-        self._contexts = OpenContexts(session.spawn, self._on_closed)
-
-    @property
-    def is_busy(self) -> bool:
-        return self._contexts.is_speaking
+class TtsConversation(ContextsConversation):
+    """One socket, with up to five contexts, each of which has a task that speaks. Clients flush the
+    buffers themselves. The socket closes with its last context."""
 
     async def receive_text(self, text: str) -> None:
         name, body = parse_message(text)
         try:
-            message = check_message(name, body)
+            message = checked(MESSAGES[name], body, name)
         except ClientFault as fault:
             raise self._with_context(fault, body) from None
         if isinstance(message, CreateContext):
@@ -74,10 +64,10 @@ class TtsConversation(Conversation):
 
     async def _create(self, message: CreateContext) -> None:
         context_id = message.context_id or str(uuid.uuid4())
-        if context_id in self._contexts:
+        if context_id in self.contexts:
             text = "a context with this context_id is open already"
             raise ClientFault(text, tts_error(text, context_id))
-        if len(self._contexts) >= MAX_CONTEXTS:
+        if len(self.contexts) >= MAX_CONTEXTS:
             raise ClientFault(f"a socket has at most {MAX_CONTEXTS} open contexts")
         if not (message.voice_id or "").strip():
             raise ClientFault("voice_id required")
@@ -91,62 +81,58 @@ class TtsConversation(Conversation):
             timings=message.timestamps,
             pronunciations=message.pronunciations,
         )
-        workspace_id = self._session.principal.workspace_id
-        directory = self._synthesis.pipeline.directory
+        workspace_id = self.session.principal.workspace_id
+        directory = self.synthesis.pipeline.directory
         try:
             voice = await directory.find_named(message.voice_id or "", workspace_id)
         except CODED as error:
             raise ClientFault(to_api_error(error).message) from None
         stream = SpeechStream(
-            synthesis=self._synthesis,
+            synthesis=self.synthesis,
             workspace_id=workspace_id,
             voice=voice,
             style=style,
             make_encoder=partial(open_socket_encoder, encoding, sample_rate_hz),
-            operation=self._session.payer,
+            operation=self.session.payer,
             boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )
         wire = TtsWire(context_id, stream.unread)
-        context = SpeakingContext(context_id, stream, wire, self._session.send_speech)
-        self._contexts.open(context)
-        await self._session.send(context_event("context_created", context_id))
-        self._contexts.start(context)
+        context = SpeakingContext(context_id, stream, wire, self.session.send_speech)
+        self.contexts.open(context)
+        await self.session.send(context_event("context_created", context_id))
+        self.contexts.start(context)
 
-    def _on_closed(self, context_id: str) -> None:
-        if not self._contexts:
-            self._session.finish()
+    def on_closed(self, context_id: str) -> None:
+        if not self.contexts:
+            self.session.finish()
 
     def _with_context(self, fault: ClientFault, body: Any) -> ClientFault:
         """Adds the id of the context that the body names, if it is open, to a fault."""
         context_id = body.get("context_id") if isinstance(body, dict) else None
-        if isinstance(context_id, str) and context_id in self._contexts:
+        if isinstance(context_id, str) and context_id in self.contexts:
             return ClientFault(fault.message, tts_error(fault.message, context_id))
         return fault
 
     def _find(self, message: TTSClientMessage) -> SpeakingContext:
         """Finds the context that a message names. If only one is open, the id may be left out.
-
-        Raises ClientFault.
-        """
+        Raises ClientFault."""
         context_id = message.context_id
-        context = self._contexts.find(context_id)
+        context = self.contexts.find(context_id)
         if context is not None:
             return context
-        if not self._contexts and not self._contexts.closed_ids:
+        if not self.contexts and not self.contexts.closed_ids:
             raise ClientFault("create_context must come first")
         if context_id is None:
             raise ClientFault("context_id required: several contexts are open")
         text = f"no context has the context_id {excerpt(context_id)}"
-        was_open = context_id in self._contexts.closed_ids
+        was_open = context_id in self.contexts.closed_ids
         raise ClientFault(text, tts_error(text, context_id if was_open else None))
 
 
 def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
-    """Returns the encoding and sample rate (Hz); their combination is checked later.
-
-    Raises ClientFault if either is not supported.
-    """
+    """Returns the encoding and sample rate (Hz); their combination is checked later. Raises
+    ClientFault if either is not supported."""
     encoding = config.audio_encoding
     rate = config.sample_rate_hertz
     if encoding not in ENCODINGS:

@@ -11,7 +11,7 @@ from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.native.speech import unread_json
-from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
+from api.sockets.kernel.conversation import ClientFault, json_text, parse_spoken
 from pipelines.tts.session import ContextWire, EncodedChunk
 from pipelines.tts.shaping import timings_json
 
@@ -99,7 +99,6 @@ def context_event(
     context_id: str,
     **fields: Any,
 ) -> str:
-    """Returns an event about a context, as JSON."""
     return json_text({name: {"context_id": context_id, **fields}})
 
 
@@ -117,11 +116,6 @@ def parse_message(text: str) -> tuple[str, Any]:
     if name not in MESSAGES:
         raise ClientFault(f"unknown message; supported: {', '.join(MESSAGES)}")
     return name, body
-
-
-def check_message(name: str, body: Any) -> TTSClientMessage:
-    """Validates the body of a message. Raises ClientFault, which names the field and its limit."""
-    return checked(MESSAGES[name], body, name)
 
 
 def excerpt(value: Any) -> str:

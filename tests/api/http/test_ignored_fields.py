@@ -9,8 +9,9 @@ from starlette.requests import Request
 
 from api.http.ignored_fields import is_strict
 from api.inworld import messages as inworld
+from api.sockets.kernel.conversation import checked
 from api.sockets.stt.conversation import parse_client_event
-from api.sockets.tts.events import check_message, parse_message
+from api.sockets.tts.events import MESSAGES, parse_message
 from tests.cpu_time import cpu_units
 
 Headers = dict[str, str]
@@ -110,6 +111,16 @@ async def test_only_unknown_query_parameters_of_a_page_are_named(
     assert days.headers[HEADER] == "too"
 
 
+@pytest.mark.parametrize("path", ["/voices", "/audit", "/openai/v1/batches"])
+async def test_a_repeated_field_of_the_query_has_its_last_value(
+    client: httpx.AsyncClient, auth: Headers, path: str
+) -> None:
+    last_is_valid = await client.get(f"{path}?limit=0&limit=2", headers={**auth, **STRICT})
+    assert last_is_valid.status_code == 200, last_is_valid.text
+    last_is_wrong = await client.get(f"{path}?limit=2&limit=0", headers=auth)
+    assert last_is_wrong.status_code == 400 and "limit: " in last_is_wrong.text
+
+
 async def test_the_header_is_bounded_and_holds_no_characters_of_other_headers(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
@@ -173,5 +184,6 @@ async def test_a_header_is_not_read_again_for_each_unknown_name(
 
 def test_unknown_fields_of_messages_on_sockets_are_ignored() -> None:
     parse_client_event('{"type": "stop", "voise": "x"}')
-    check_message(*parse_message('{"send_text": {"text": "a", "voise": "x"}}'))
+    name, body = parse_message('{"send_text": {"text": "a", "voise": "x"}}')
+    checked(MESSAGES[name], body, name)
     inworld.parse_message({"contextId": "c", "voise": 1, "send_text": {"text": "a", "voise": 1}})

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.http.attempts import Attempts, by_network, count_attempts
 from api.http.errors import ApiError
+from api.http.limits import Attempts, by_network, count_attempts
 from api.services import Services
 from pipelines.limits import limits as limits_module
 from pipelines.limits.limits import HOUR_S, SharedLimits

