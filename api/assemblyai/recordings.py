@@ -19,7 +19,7 @@ from api.assemblyai.transcripts import (
     status_of,
     transcript_json,
 )
-from api.dialects.callers import Caller, CallerDep
+from api.callers import Caller, CallerDep
 from api.dialects.requests import check_model
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, make_router

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.dialects.callers import Caller, CallerDep
-from api.dialects.contexts import DEFAULT_DELAY_MS, ContextsConversation, FlushRules
+from api.callers import Caller, CallerDep
 from api.dialects.outputs import (
     AudioWriter,
     ForeignVoice,
@@ -27,6 +26,7 @@ from api.http.streaming import EventStream, named_frame
 from api.http.uploads import BINARY
 from api.native.speech import SpokenText
 from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
+from api.sockets.tts.contexts import DEFAULT_DELAY_MS, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from configs.load import load_yaml
 from configs.schema.base import StrictModel

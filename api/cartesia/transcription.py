@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request
 from pydantic import Field
 
+from api.callers import CallerDep
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, Json, cartesia_error
-from api.dialects.callers import CallerDep
 from api.dialects.outputs import columns
 from api.dialects.requests import DialectQuery, SocketMessage, check_model, dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Query, Request
 from pydantic import Field
 
+from api.callers import CallerDep
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, foreign_voice
-from api.dialects.callers import CallerDep
 from api.dialects.clones import LEAST, receive_clips
 from api.dialects.outputs import voice_for
 from api.dialects.requests import DialectQuery

@@ -16,9 +16,9 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import Query, Request
 from pydantic import BaseModel
 
+from api.callers import Caller, CallerDep
 from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
-from api.dialects.callers import Caller, CallerDep
 from api.dialects.requests import fetched
 from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError, InvalidAddress, InvalidField

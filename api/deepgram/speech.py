@@ -8,9 +8,8 @@ from fastapi import Query
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
-from api.dialects.callers import CallerDep
-from api.dialects.contexts import ContextsConversation, FlushRules
 from api.dialects.outputs import BytesWriter, SpeechOutput, audio_answers, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
@@ -23,6 +22,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.contexts import ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api.dialects.callers import Caller
+from api.callers import Caller
 from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.ignored_fields import name_unread
 from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from pydantic import BaseModel, Field
 
-from api.dialects.callers import CallerDep
+from api.callers import CallerDep
 from api.elevenlabs.options import SCHEMES
 from api.elevenlabs.recordings import with_words
 from api.http.bodies import NOT_BLANK

@@ -10,7 +10,7 @@ from fastapi import Depends
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
-from api.dialects.callers import CallerDep
+from api.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
 from api.elevenlabs.speech import STREAMED, OpenedSpeech, TimedAudio, TimedWriter

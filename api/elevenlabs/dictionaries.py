@@ -9,7 +9,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.dialects.callers import Caller, CallerDep
+from api.callers import Caller, CallerDep
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES
 from api.http.bodies import OneLine, RequestModel

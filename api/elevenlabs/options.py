@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import Query
 from pydantic import Field
 
-from api.dialects.callers import Caller
+from api.callers import Caller
 from api.dialects.outputs import ForeignVoice, voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError, ErrorDialect

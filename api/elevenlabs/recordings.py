@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from fastapi import Request
 from pydantic import Field, Json, field_validator
 
-from api.dialects.callers import CallerDep
+from api.callers import CallerDep
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, fetched
 from api.elevenlabs.options import SCHEMES, TOKEN_QUERIES
 from api.http.bodies import Switch

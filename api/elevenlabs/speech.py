@@ -9,8 +9,8 @@ from fastapi import Depends, Path
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.dialects import outputs
-from api.dialects.callers import CallerDep
 from api.elevenlabs import options
 from api.http.errors import to_api_error
 from api.http.ignored_fields import name_unread

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 from pydantic import AliasChoices, Field, model_validator
 from starlette.routing import BaseRoute
 
-from api.dialects.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.dialects.outputs import letters_of
 from api.dialects.requests import SocketMessage, dialect_socket
 from api.elevenlabs import options
@@ -20,6 +19,7 @@ from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text, parse_spoken
 from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.contexts import DEFAULT_THRESHOLD, ContextsConversation, FlushRules
 from api.sockets.tts.events import LenientModel
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.history import SpeechRecord

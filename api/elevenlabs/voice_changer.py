@@ -8,7 +8,7 @@ from fastapi import Request
 from pydantic import BaseModel, Field, Json
 from starlette.responses import Response
 
-from api.dialects.callers import CallerDep
+from api.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
 from api.elevenlabs.recordings import FileFormat, uploaded_recording, with_words

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request
 from pydantic import BaseModel, Field, Json
 
-from api.dialects.callers import Caller, CallerDep
+from api.callers import Caller, CallerDep
 from api.dialects.clones import LEAST, receive_clips
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice, settings_key

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from api.dialects.callers import Caller
-from api.dialects.contexts import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
+from api.callers import Caller
 from api.dialects.outputs import ForeignVoice, Letter, columns, letters_of, stand_in
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, checked, json_text
+from api.sockets.tts.contexts import DEFAULT_DELAY_MS, DEFAULT_THRESHOLD, FlushRules
 from api.sockets.tts.events import (
     PITCHES,
     SPEAKING_RATES,

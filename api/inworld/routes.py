@@ -7,8 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
-from api.dialects.callers import CallerDep
-from api.dialects.contexts import ContextsConversation
+from api.callers import CallerDep
 from api.dialects.outputs import speak_whole, stream_speech
 from api.http.errors import CODED, ApiError, to_api_error
 from api.http.ignored_fields import name_unread
@@ -20,6 +19,7 @@ from api.services import Services
 from api.sockets.kernel.conversation import ClientFault, parse_spoken
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
+from api.sockets.tts.contexts import ContextsConversation
 from api.sockets.tts.events import excerpt
 from pipelines.audio.encode.encoder import wav_header
 from pipelines.tts.session import ContextFault, EncodedChunk, SpeakingContext, SpeechStream

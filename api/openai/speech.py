@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
-from api.dialects.callers import CallerDep
+from api.callers import CallerDep
 from api.dialects.outputs import BytesWriter, audio_answers
 from api.http.bodies import RequestModel
 from api.http.ignored_fields import name_unread

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
-from api.dialects.callers import Caller, CallerDep
+from api.callers import Caller, CallerDep
 from api.http.bodies import OneLine, RedactFields, Switch
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import make_router, warning_header

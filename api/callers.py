@@ -1,4 +1,4 @@
-"""Callers of dialects, who ask for speech and recognition on routes and sockets, and pay for it."""
+"""Callers, who ask for speech and recognition on routes and sockets, and pay for it."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

@@ -4,7 +4,7 @@ that do not flush each sentence."""
 import asyncio
 from dataclasses import dataclass
 
-from api.dialects.callers import Caller
+from api.callers import Caller
 from api.services import Services
 from api.sockets.kernel.conversation import Conversation
 from api.sockets.kernel.session import SocketSession
