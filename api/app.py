@@ -26,6 +26,7 @@ from api.deepgram.options import DEEPGRAM_ERRORS
 from api.elevenlabs import account as elevenlabs_account
 from api.elevenlabs import alignment as elevenlabs_alignment
 from api.elevenlabs import dialogue as elevenlabs_dialogue
+from api.elevenlabs import dialogue_streams as elevenlabs_dialogues
 from api.elevenlabs import dictionaries as elevenlabs_dictionaries
 from api.elevenlabs import history as elevenlabs_history
 from api.elevenlabs import recordings as elevenlabs_recordings
@@ -137,7 +138,7 @@ def routed_app() -> FastAPI:
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech, deepgram_turns)
-    elevenlabs = (elevenlabs_streams, elevenlabs_recordings)
+    elevenlabs = (elevenlabs_streams, elevenlabs_dialogues, elevenlabs_recordings)
     sockets = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
     for module in (
         tts_socket,

@@ -78,10 +78,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if b"mark.ray" in collection_path.read_bytes() else True
 
 
+def pytest_collection() -> None:
+    """Collects no garbage among the modules of all tests, which stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keeps what all tests share out of the collections of garbage, which else visit it each."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended

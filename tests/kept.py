@@ -54,12 +54,13 @@ def _parsed(name: str) -> bytes:
 
 
 def _context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    named = trust_env and (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR"))
-    if verify is True and cert is None and not named:
-        return _usual_context()
-    return httpx.create_ssl_context(verify, cert, trust_env)
+    if verify is not True or cert is not None:
+        return httpx.create_ssl_context(verify, cert, trust_env)
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR") if trust_env else ()
+    return _usual_context(tuple(os.environ.get(name) for name in names))
 
 
 @cache
-def _usual_context() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)
+def _usual_context(named: tuple[str | None, ...]) -> ssl.SSLContext:
+    """One for each value of the variables that name the authorities, if they are to be read."""
+    return httpx.create_ssl_context(trust_env=bool(named))

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import antiphon
 from antiphon.cli.main import antiphon as program
 from antiphon.live import USER_AGENT
-from api.app import routed_app
 from api.mcp.server import SERVER
 from configs.settings import PROJECT_DIR
+from tests.openapi import document
 
 PLACE = "antiphon/version.py"
 CODE = ("antiphon", "api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
@@ -27,7 +27,7 @@ FILES = (*CODE, "deploy", "Makefile", "pyproject.toml", "serve_config.yaml")
 def test_every_interface_reports_the_version() -> None:
     printed = CliRunner().invoke(program, ["--version"], prog_name="antiphon")
     reported = {
-        "OpenAPI": routed_app().openapi()["info"]["version"],
+        "OpenAPI": document()["info"]["version"],
         "MCP": SERVER.version,
         "User-Agent": USER_AGENT.removeprefix("antiphon/"),
         "antiphon --version": printed.output.removeprefix("antiphon ").strip(),

@@ -32,7 +32,7 @@ from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
 from pipelines.stt.file import FileTranscript
 from pipelines.webhooks.callbacks import CallbackRequest
 
-router = make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES)
+router = make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES, is_polled=True)
 
 UPLOADS = "/v2/upload"
 TRANSCRIPTS = "/v2/transcript"

@@ -21,6 +21,7 @@ from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
+from models.stt.base import Word
 from models.stt.options import KeyTerms, RecognitionOptions
 from pipelines.audio.decode.stream import LiveEncoding, add_wav_header
 from pipelines.stt.decoding import SessionOptions
@@ -46,6 +47,7 @@ SILENCE = 180.0, "no message came for 180 seconds", close_codes.POLICY
 INTERIM_MS = 500  # time between interims
 UPDATE_MS = 300  # time between updates of a turn
 WHISPER_SILENCE_S = 0.5  # silence that ends an utterance of `ink-whisper`
+FIRST_WITH_COLUMNS = "2026"  # API version whose words are parallel lists; before, objects
 WHOLE_S = 3.0  # silence at which an utterance that the client will finalize is decoded in parts
 # Silence that ends a turn which sounds unfinished. Cartesia's likelihood of speech falls with the
 # silence, so its turns seldom last until the timeout.
@@ -100,11 +102,12 @@ def _transcript(transcript: FileTranscript, *, has_words: bool) -> Json:
         "duration": round(transcript.duration_s, 3),
     }
     if has_words:
-        answer["words"] = [
-            {"word": word.word, "start": round(word.start, 3), "end": round(word.end, 3)}
-            for word in transcript.words
-        ]
+        answer["words"] = [_word(word) for word in transcript.words]
     return answer
+
+
+def _word(word: Word) -> Json:
+    return {"word": word.word, "start": round(word.start, 3), "end": round(word.end, 3)}
 
 
 class InkQuery(DialectQuery):
@@ -193,6 +196,8 @@ class ManualConversation(CartesiaListening):
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
         self.query: InkUtterancesQuery = InkUtterancesQuery.of_socket(socket.query)
+        version = socket.headers.get("cartesia-version") or socket.query.get("cartesia_version")
+        self.has_columns = (version or FIRST_WITH_COLUMNS) >= FIRST_WITH_COLUMNS
         self.listener = InkUtterances(self)
         self.listeners = [self.listener]
 
@@ -240,8 +245,11 @@ class InkUtterances(SocketListener):
             "language": transcript.language,
         }
         if transcript.words:
-            spans = [(word.word, word.start, word.end) for word in transcript.words]
-            fields["words"] = [columns(spans, "words", "start", "end")]
+            if self._stream.has_columns:
+                spans = [(word.word, word.start, word.end) for word in transcript.words]
+                fields["words"] = [columns(spans, "words", "start", "end")]
+            else:
+                fields["words"] = [_word(word) for word in transcript.words]
         await self._socket.send(self._stream.event("transcript", **fields))
 
 

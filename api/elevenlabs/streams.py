@@ -92,10 +92,12 @@ class InputConversation(ContextsConversation):
     """`stream-input`, which has one context; the socket closes with it."""
 
     is_multi = False
+    id_field = "contextId"  # of events
+    query_type = InputQuery
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._query = InputQuery.of_socket(session.query)
+        self._query = self.query_type.of_socket(session.query)
         self._open: dict[str, InputContext] = {}
         self._voice: AvailableVoice
         self._stored: Mapping[str, float] = {}
@@ -175,8 +177,7 @@ class InputConversation(ContextsConversation):
         # Each flush of WAV is a file, and several are no file.
         is_kept = not self._query.output_format.startswith("wav")
         record = self._query.record(self.caller, stream) if is_kept else None
-        fail = None if self.is_multi else self.fail
-        wire = InputWire(context_id, separator, fail, record)
+        wire = self._wire(context_id, separator, record)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(
             splits_words=not self._query.auto_mode,
@@ -188,8 +189,12 @@ class InputConversation(ContextsConversation):
         self.contexts.start(context)
         return opened
 
+    def _wire(self, context_id: str, separator: str, record: SpeechRecord | None) -> "InputWire":
+        return InputWire(context_id, separator, None if self.is_multi else self.fail, record)
+
     def _fault(self, message: str, context_id: str) -> ClientFault:
-        return ClientFault(message, failure(message, self._failure, context_id))
+        context = {self.id_field: context_id} if context_id else {}
+        return ClientFault(message, failure(message, self._failure, context))
 
     def _expect(self, context_id: str) -> None:
         seconds = self._query.inactivity_timeout
@@ -221,7 +226,10 @@ class MultiInputConversation(InputConversation):
     is_multi = True
 
     async def receive_text(self, text: str) -> None:
-        message = InputMessage.parse(text)
+        self._handle(InputMessage.parse(text))
+
+    def _handle(self, message: InputMessage) -> None:
+        """Handles a message. Raises ClientFault."""
         if self._is_closing:
             return
         if message.close_socket:
@@ -263,6 +271,8 @@ class InputWire(ContextWire):
     in `normalizedAlignment` from the start of the context, which LiveKit expects.
     """
 
+    id_field = "contextId"
+
     def __init__(
         self,
         context_id: str,
@@ -274,18 +284,21 @@ class InputWire(ContextWire):
 
         `fail` ends the socket after an error; None if the socket goes on. `record` gets the audio.
         """
-        self._context = {"contextId": context_id} if context_id else {}
+        self._context = {self.id_field: context_id} if context_id else {}
         self._separator = separator
         self._fail = fail
         self._record = record
         self._from_ms = 0
 
     def audio(self, chunk: EncodedChunk) -> str:
-        if self._record is not None:
-            self._record.add(chunk.data)
-        audio = b64encode(chunk.data).decode("ascii")
+        audio = self._encoded(chunk)
         alignments = self._alignments(chunk.words or ())
         return json_text({"audio": audio, **alignments, **self._context})
+
+    def _encoded(self, chunk: EncodedChunk) -> str:
+        if self._record is not None:
+            self._record.add(chunk.data)
+        return b64encode(chunk.data).decode("ascii")
 
     def closed(self) -> str:
         return json_text({"audio": None, "isFinal": True, **self._context})
@@ -294,14 +307,17 @@ class InputWire(ContextWire):
         if self._fail is not None:
             self._fail(error)
         api_error = to_api_error(error)
-        context_id = self._context.get("contextId", "")
-        return failure(api_error.message, options.status_of(api_error.code), context_id)
+        return failure(api_error.message, options.status_of(api_error.code), self._context)
 
-    def _alignments(self, words: Sequence[TimedWord]) -> dict[str, Any]:
-        spans = [
+    def _spans(self, words: Sequence[TimedWord]) -> list[tuple[str, int, int]]:
+        """Returns letters with their times in ms from the start of the context."""
+        return [
             (letter, round(1000 * start), round(1000 * end))
             for letter, start, end in letters_of(words, self._separator)
         ]
+
+    def _alignments(self, words: Sequence[TimedWord]) -> dict[str, Any]:
+        spans = self._spans(words)
         if not spans:
             return {"alignment": None, "normalizedAlignment": None}
         from_ms = self._from_ms
@@ -317,9 +333,8 @@ def _columns(spans: Sequence[tuple[str, int, int]], from_ms: int) -> dict[str, A
     }
 
 
-def failure(message: str, status: str, context_id: str = "") -> str:
-    """Returns an error message, about a context if one is named."""
-    context = {"contextId": context_id} if context_id else {}
+def failure(message: str, status: str, context: Mapping[str, str] = {}) -> str:
+    """Returns an error message, about the context whose id is in `context`."""
     return json_text({"message": message, "error": status, "code": 1008, **context})
 
 

@@ -132,6 +132,8 @@ def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = 
 def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:
     if isinstance(value, dict):
         return {key: _with_marks(inner, pieces, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_marks(inner, pieces) for inner in value]
     return mark_halves(value) if name in pieces and isinstance(value, str) else value
 
 

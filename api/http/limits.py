@@ -183,15 +183,24 @@ class RequestLimits:
             for hit in () if is_unknown else allowed:
                 self.unknown_keys.hit(replace(hit, cost=-1))
 
-    async def count_request(self, request: Request, principal: Principal) -> None:
-        """Counts a request of the plan. Raises ApiError(rate_limited)."""
-        window = context_of(request).rate_window = await self.hit(principal)
+    async def count_request(
+        self, request: Request, principal: Principal, *, is_polled: bool = False
+    ) -> None:
+        """Counts a request of the plan. Raises ApiError(rate_limited).
+
+        Requests of a polled router count in a window of their own, which allows more.
+        """
+        window = await self.hit(principal, is_polled=is_polled)
+        context_of(request).rate_window = window
         require_request(window)
 
-    async def hit(self, principal: Principal) -> RateWindow:
+    async def hit(self, principal: Principal, *, is_polled: bool = False) -> RateWindow:
         """Counts a request of the plan, or a response of a voice agent, without refusing it."""
         limit = self._limits_of(principal).requests_per_minute
-        return await self.limits.hit(f"workspace:{principal.workspace_id}", limit)
+        if is_polled:
+            limit *= self.admission.polls_per_request
+        kind = "polls" if is_polled else "workspace"
+        return await self.limits.hit(f"{kind}:{principal.workspace_id}", limit)
 
     async def count_prompts(self, principal: Principal, count: int) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.

@@ -142,6 +142,7 @@ class StrictRoute(APIRoute):
     takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
     cancels = False  # models' work on a JSON body stops when the client disconnects
+    is_polled = False  # requests count apart from those of the plan, in a wider window
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -249,7 +250,7 @@ class GuardedRoute(StrictRoute):
             context.identify(principal)
             workspace_id = principal.workspace_id
             context.upload_space = partial(infrastructure.uploads.of, workspace_id)
-            await limits.count_request(request, principal)
+            await limits.count_request(request, principal, is_polled=self.is_polled)
             require_scopes(authenticator, principal, self.required_scopes, visitors=self.visitors)
             context.at_end(infrastructure.admission.enter_caller(workspace_id))
             context.place = infrastructure.admission.place(self.path_format, workspace_id)
@@ -290,6 +291,7 @@ def make_router(
     visitors: bool = False,
     takes_secrets: bool = False,
     shows_secret: bool = False,
+    is_polled: bool = False,
     public: bool = False,
     schemes: tuple[str, ...] = BEARER,
     route_class: type[StrictRoute] | None = None,
@@ -300,7 +302,8 @@ def make_router(
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
     `takes_secrets`. Routes whose answers contain a credential need `shows_secret`: an
     Idempotency-Key does not repeat such an answer. Changes of accounts and webhooks are never
-    cancelled.
+    cancelled. With `is_polled`, requests count apart, up to `polls_per_request` times the plan's
+    number: clients often ask for the state of queued work.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
@@ -313,6 +316,7 @@ def make_router(
             "visitors": visitors,
             "takes_secrets": takes_secrets,
             "shows_secret": shows_secret,
+            "is_polled": is_polled,
             "cancels": scope in MODEL_SCOPES,
         }
         route_class = StrictRoute if public else type("KeyRoute", (GuardedRoute,), attributes)

@@ -8,7 +8,7 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 
 Words = Annotated[frozenset[str], BeforeValidator(str.split)]
-Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#&?~%$!*,|-]|to)$")]
+Mark = Annotated[str, Field(pattern=r"^([.@/+=_:#&?~%$!*,|\\-]|to)$")]
 
 
 class CurrencyNames(StrictModel):

@@ -283,11 +283,8 @@ def _likeliest(
         value.language.iso_code_639_1.name.lower(): value.value
         for value in _detector(candidates, small).compute_language_confidence_values(text)
     }
-    usual_share = shares.get(usual, 0.0)
-    best = max(shares, key=lambda code: shares[code], default=usual)
-    if shares.get(best, 0.0) <= usual_share:
-        best = usual
-    return best, shares.get(best, 0.0), usual_share
+    best = max((usual, *shares), key=lambda code: shares.get(code, 0.0))
+    return best, shares.get(best, 0.0), shares.get(usual, 0.0)
 
 
 @lru_cache(maxsize=256)

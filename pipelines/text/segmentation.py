@@ -93,8 +93,8 @@ def _clean_character(character: str) -> str:
     category = unicodedata.category(character)
     if character == "\n" or character in _NARROW_SPACES or character in _RAISED:
         return character
-    if character in _LOOKALIKES:
-        return unicodedata.normalize("NFKC", character)
+    if character in _LOOKALIKES or "\u3300" <= character <= "\u33ff":  # ㎏ and ㎧ too
+        return unicodedata.normalize("NFKC", character).replace("\u2215", "/")
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):
@@ -358,8 +358,7 @@ def _trimmed(paragraph: str, cuts: Iterator[int]) -> Iterator[tuple[int, int]]:
     start = 0
     for cut in cuts:
         text = paragraph[start:cut]
-        bare = text.strip()
-        if bare:
+        if bare := text.strip():
             begin = start + len(text) - len(text.lstrip())
             yield begin, begin + len(bare)
         start = cut
@@ -371,7 +370,7 @@ def _is_one_sentence(
     """Whether two sentences of sentencex are one."""
     start, end = before
     following = paragraph[after[0] : after[0] + 1]
-    if not is_speakable(paragraph[after[0] : after[1]]):
+    if not is_speakable(paragraph[after[0] : after[1]]) or following in ",;":
         return True
     if following in "-–—" and paragraph[after[0] + 1 : after[0] + 3].strip()[:1].islower():
         return True
@@ -393,8 +392,8 @@ def _is_one_sentence(
         is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
         if is_ordinal or word[-1].isdecimal():
             return is_ordinal
-    if following.isdigit():
-        return key in words.goes_on_before_number or (
+    if following.isdigit() or following in ("(", "+"):
+        return re.split("[-–]", key)[-1] in words.goes_on_before_number or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL
         )
     if following.islower():

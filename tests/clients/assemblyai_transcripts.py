@@ -87,6 +87,8 @@ def see(url: str, key: str, path: str, web_url: str) -> dict[str, Any]:
     deleted = aai.Transcript.delete_by_id(str(whole.id))
     validate(types.TranscriptResponse)
     results["deleted"] = [deleted.text, aai.Transcript.get_by_id(str(whole.id)).text]
+    group, failures = transcriber.transcribe_group([path] * 3, return_failures=True)
+    results["group"] = [[item.text for item in group], len(failures)]
     results["refused"] = refusal(transcriber, web_url, auto_chapters=True)
     results["http"] = refusal(transcriber, "http://example.com/a.mp3")
     return results

@@ -1,4 +1,4 @@
-"""LiveKit's plugin for Cartesia, pointed at this service. Arguments: URL, key.
+"""LiveKit's plugin for Cartesia, pointed at this service. Arguments: URL, key, a recording.
 
 Run by the interpreter of .venv-clients; prints what it read as one line of JSON.
 """
@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from livekit.plugins import cartesia
 
-from tests.clients.livekit_harness import ONCE, SENTENCES, audio, failure, report, speak
+from tests.clients.livekit_harness import ONCE, SENTENCES, audio, failure, listen, report, speak
 
 
 async def timed(tts: Any) -> list[str]:
@@ -23,7 +23,7 @@ async def timed(tts: Any) -> list[str]:
     return words
 
 
-async def see(url: str, key: str) -> dict[str, Any]:
+async def see(url: str, key: str, path: str) -> dict[str, Any]:
     async with aiohttp.ClientSession() as session:
         given: dict[str, Any] = {"http_session": session, "base_url": f"{url}/cartesia"}
         tts = cartesia.TTS(api_key=key, **given)
@@ -39,7 +39,10 @@ async def see(url: str, key: str) -> dict[str, Any]:
         wrong = cartesia.TTS(api_key="sk_wrong", **given)
         seen["wrong key"] = await failure(speak(wrong))
         await wrong.aclose()
+        for name, options in {"turns": {}, "utterances": {"model": "ink-whisper"}}.items():
+            stt = cartesia.STT(api_key=key, **given, **options)
+            seen[name] = await listen(stt, path, "end_of_speech")
     return seen
 
 
-report(see(*sys.argv[1:3]))
+report(see(*sys.argv[1:4]))

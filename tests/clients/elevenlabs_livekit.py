@@ -49,6 +49,14 @@ async def see(url: str, key: str, path: str) -> dict[str, Any]:
         )
         seen["chosen"] = await speak(chosen)
         await chosen.aclose()
+        dialogue = elevenlabs.TTS(model="eleven_v3", **given)
+        seen["dialogue"] = await speak(dialogue)
+        seen["dialogue again"] = await speak(dialogue)
+        async with dialogue.synthesize(SENTENCES, conn_options=ONCE) as whole:
+            seen["whole dialogue"] = await audio(whole)
+        dialogue.update_options(voice_id="unknown")
+        seen["unknown voice of a dialogue"] = await failure(speak(dialogue))
+        await dialogue.aclose()
         stt = elevenlabs.STT(**given)
         recognised = await stt.recognize(frames(path), conn_options=ONCE)
         best = recognised.alternatives[0]

@@ -114,7 +114,7 @@ async def converse(url: str, row: Socket, names: dict[str, str], recording: str)
         asyncio.timeout(SOCKET_S),
         websockets.connect(path, additional_headers=headers) as socket,
     ):
-        sending = asyncio.create_task(send(socket, row, recording))
+        sending = asyncio.create_task(send(socket, row, names, recording))
         async for event in socket:
             if isinstance(event, str):
                 seen.append(event)
@@ -124,10 +124,10 @@ async def converse(url: str, row: Socket, names: dict[str, str], recording: str)
     return [fault for event in seen for fault in faults(row.type, event)] or missing(seen)
 
 
-async def send(socket: Any, row: Socket, recording: str) -> None:
+async def send(socket: Any, row: Socket, names: dict[str, str], recording: str) -> None:
     for message in row.messages:
         if message is not AUDIO:
-            await socket.send(json.dumps(message))
+            await socket.send(fill(json.dumps(message), names))
             continue
         for piece in pieces(recording):
             wrapped = row.wrap(piece)

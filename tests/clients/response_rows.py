@@ -39,7 +39,7 @@ RATE = 16_000  # Hz, of the recording
 AUDIO = object()  # of the messages of a socket: the recording and silence, in pieces
 KEYS = {
     "/openai/": {"Authorization": "Bearer {key}"},
-    "/cartesia/": {"X-API-Key": "{key}", "Cartesia-Version": "2025-04-16"},
+    "/cartesia/": {"X-API-Key": "{key}", "Cartesia-Version": "2026-08-14"},
 }
 DEEPGRAM = {"Authorization": "Token {key}"}
 ELEVENLABS = {"xi-api-key": "{key}"}
@@ -465,6 +465,7 @@ SPEAK_MULTI = [
     {"text": TEXT, "context_id": "a", "flush": True},
     {"context_id": "a", "close_context": True},
 ]
+FIRST_LINES = {**DIALOGUE, "voices": ["{voice_id}"], "context_id": "a", "flush": True}
 COMMIT = {**chunk(b""), "commit": True}
 SCRIBE = (
     elevenlabs.SessionStartedPayload
@@ -545,6 +546,16 @@ SOCKETS = (
         ELEVENLABS,
         SPEAK_MULTI,
         lambda event: bool(event.get("isFinal")),
+    ),
+    Socket(
+        "/v1/text-to-dialogue/multi-stream-input",
+        elevenlabs.TextToDialogueWebsocketAudioChunkMulti
+        | elevenlabs.TextToDialogueWebsocketFinalAudioForTurnMulti
+        | elevenlabs.TextToDialogueWebsocketFinalMulti,
+        ELEVENLABS,
+        [FIRST_LINES, SPEAK_MULTI[-1]],
+        lambda event: bool(event.get("is_final")),
+        query="sync_alignment=true",
     ),
     Socket(
         "/v1/speech-to-text/realtime",

@@ -71,6 +71,7 @@ def test_assemblyais_client_transcribes_recordings(
     assert seen["sentences"] == seen["paragraphs"] == [HEARD] and seen["matches"] == [["fox", 1]]
     assert "the quick\n" in seen["srt"] and HEARD in seen["vtt"]
     assert seen["of the web"] == [True, HEARD, "en"] and seen["in a loop"] == HEARD
+    assert seen["group"] == [[HEARD] * 3, 0]
     assert "404" in seen["not there"] and seen["deleted"] == ["Deleted by user."] * 2
     assert "auto_chapters: is not supported" in seen["refused"]
     assert "audio_url: must begin with https://" in seen["http"]

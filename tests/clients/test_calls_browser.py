@@ -3,6 +3,7 @@
 import functools
 import http.server
 import shutil
+import subprocess
 import threading
 import wave
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.clients.conftest import dialogue_services
 from tests.clients.dialogue import FAREWELL, GREETING
 from tests.clients.microphone import RATE
 from tests.clients.node_clients import NodeClients
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.weights, pytest.mark.slow]
 
@@ -95,13 +97,46 @@ def test_openais_agents_sdk_holds_a_dialogue_with_a_tool_at_its_defaults(
     assert seen["loudest"] > 0.02
 
 
+@pytest.fixture(params=["direct", "relay"])
+def peer_configuration(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """The configuration of a peer connection, with a TURN server or without.
+
+    Skips the latter where coturn is not installed.
+    """
+    if request.param == "direct":
+        yield {}
+        return
+    program = shutil.which("turnserver")
+    if program is None:
+        pytest.skip("coturn is not installed, so calls through a TURN server were NOT tried")
+    port = free_port()
+    options = ["--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1", f"--listening-port={port}"]
+    options += ["--allow-loopback-peers", "--lt-cred-mech", "--user=caller:secret", "--realm=test"]
+    options += ["--no-tls", "--no-dtls", "--no-cli", "--pidfile=", "--log-file=stdout"]
+    with subprocess.Popen([program, "-n", *options], stdout=subprocess.DEVNULL) as turn:
+        server = {
+            "urls": f"turn:127.0.0.1:{port}?transport=tcp",
+            "username": "caller",
+            "credential": "secret",
+        }
+        yield {"iceServers": [server], "iceTransportPolicy": "relay"}
+        turn.terminate()
+
+
 def test_a_page_without_an_sdk_holds_a_dialogue(
-    call_server: Server, pages: str, sentences: Path, tmp_path: Path
+    call_server: Server,
+    pages: str,
+    sentences: Path,
+    tmp_path: Path,
+    peer_configuration: dict[str, Any],
 ) -> None:
     url = f"{call_server.url}/openai/v1/realtime/calls"
     spoken = microphone(tmp_path / "dialogue.wav", sentences, "stop", "goodbye")
     with open_url(pages, PAGE, spoken) as page:
-        seen: dict[str, Any] = page.call("plain", url, client_secret(call_server), 2, PATIENCE_S)
+        arguments = (url, client_secret(call_server), 2, PATIENCE_S, peer_configuration)
+        seen: dict[str, Any] = page.call("plain", *arguments)
+    if peer_configuration:
+        assert seen["paths"] == ["relay"], seen
     assert seen["location"].startswith("/v1/realtime/calls/rtc_")
     assert seen["said"] == [GREETING, FAREWELL], seen
     assert "enough" in seen["heard"][0].lower() and "bye" in seen["heard"][1].lower()

@@ -48,10 +48,11 @@ def test_cartesias_client_speaks_and_listens_over_http_and_on_sockets(
 
 
 @pytest.mark.slow
-def test_livekits_plugin_speaks_and_aligns_its_words(
-    registry_clients: RegistryClients, tone_server: Server
+def test_livekits_plugin_speaks_aligns_its_words_and_listens(
+    registry_clients: RegistryClients, tone_server: Server, recording: Path
 ) -> None:
-    seen = registry_clients.run(HERE / "cartesia_livekit.py", tone_server.url, tone_server.key)
+    arguments = tone_server.url, tone_server.key, str(recording)
+    seen = registry_clients.run(HERE / "cartesia_livekit.py", *arguments)
     for spoken in (seen["spoken"], seen["again"], seen["whole"]):
         assert spoken["rate"] == 24_000
         assert spoken["seconds"] == pytest.approx(38 * CHARACTER_S, abs=0.6)
@@ -59,6 +60,9 @@ def test_livekits_plugin_speaks_and_aligns_its_words(
     assert "".join(seen["words"]).split() == WORDS.split()
     assert seen["unknown voice"].startswith("APIError")
     assert seen["wrong key"] == "APIStatusError 401"
+    for name in ("turns", "utterances"):
+        assert seen[name][0] == ["start_of_speech", ""], name
+        assert seen[name][-2:] == [["final_transcript", HEARD], ["end_of_speech", ""]], name
 
 
 @pytest.mark.slow

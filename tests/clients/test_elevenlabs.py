@@ -83,14 +83,15 @@ def test_livekits_plugin_speaks_and_listens(
 ) -> None:
     arguments = tone_server.url, tone_server.key, str(recording)
     seen = registry_clients.run(HERE / "elevenlabs_livekit.py", *arguments)
-    for name, rate in (("spoken", 22_050), ("again", 22_050), ("whole", 22_050),
-                       ("chosen", 24_000)):  # fmt: skip
-        assert seen[name]["rate"] == rate
+    for name in ("spoken", "again", "whole", "chosen", "dialogue", "dialogue again",
+                 "whole dialogue"):  # fmt: skip
+        assert seen[name]["rate"] == (24_000 if name == "chosen" else 22_050)
         assert seen[name]["seconds"] == pytest.approx(len(SENTENCES) * CHARACTER_S, abs=0.7), name
-    spoken = seen["spoken"]
-    assert spoken["words"].strip() == SENTENCES
-    assert spoken["times"] == sorted(spoken["times"])
-    assert spoken["times"][-1] == pytest.approx(spoken["seconds"], abs=0.6)
+    for spoken in (seen["spoken"], seen["dialogue"], seen["dialogue again"]):
+        assert spoken["words"].strip() == SENTENCES
+        assert spoken["times"] == sorted(spoken["times"])
+        assert spoken["times"][-1] == pytest.approx(spoken["seconds"], abs=0.6)
+    assert seen["unknown voice of a dialogue"].startswith(("APIStatusError", "APIError"))
     assert seen["voices"] > 2 and seen["recognised"] == [HEARD, "en", 7]
     assert seen["live"][0] == ["start_of_speech", ""]
     assert seen["live"][-2:] == [["final_transcript", HEARD], ["end_of_speech", ""]]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,16 @@ from tests.local_ports import LocalSTTModel
 from tests.pipelines.voices.recordings import encoded, recording, wav
 
 PHRASE = load_yaml(ConsentConfig, "consent").sentences["en"].phrase
-CONSENT = ("consent.ogg", encoded(recording(9, 7), "ogg"))
-SAMPLE = ("sample.ogg", encoded(recording(1, 20), "ogg"))  # OpenAI allows 30 s
+
+
+@cache
+def consent_file() -> tuple[str, bytes]:
+    return "consent.ogg", encoded(recording(9, 7), "ogg")
+
+
+@cache
+def sample_file() -> tuple[str, bytes]:
+    return "sample.ogg", encoded(recording(1, 20), "ogg")  # OpenAI allows 30 s
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +84,7 @@ def test_consents_are_created_listed_renamed_and_deleted(
 ) -> None:
     consents = client.audio.voice_consents
     made = [
-        checked(consents.create(name=name, language="en-US", recording=CONSENT))
+        checked(consents.create(name=name, language="en-US", recording=consent_file()))
         for name in ("Ann", "Bea", "Cid")
     ]
     assert [consent.id for consent in consents.list(limit=2)] == [one.id for one in made[::-1]]
@@ -107,12 +116,14 @@ def test_recordings_without_consent_are_refused_with_their_field(
         ({"recording": ("a.wav", wav(recording(9, 31)))}, "recording", "2 to 30 seconds"),
         ({"recording": ("a.wav", wav(recording(9, 1)))}, "recording", "2 to 30 seconds"),
     ):
-        given: Any = {"name": "Ann", "language": "en", "recording": CONSENT} | fields
+        given: Any = {"name": "Ann", "language": "en", "recording": consent_file()} | fields
         body = refused(openai.BadRequestError, create, **given)
         assert body["param"] == param and words in body["message"], body
     with OpenAI(base_url=f"{tone_server.url}/openai/v1", api_key=tone_server.key) as fox:
         other = fox.audio.voice_consents.create  # whose speaker is heard to say something else
-        body = refused(openai.BadRequestError, other, name="Ann", language="en", recording=CONSENT)
+        body = refused(
+            openai.BadRequestError, other, name="Ann", language="en", recording=consent_file()
+        )
     assert body["param"] == "recording" and PHRASE in body["message"]
 
 
@@ -122,8 +133,10 @@ def test_a_voice_needs_its_speakers_consent_and_speaks_when_it_is_built(
     client: OpenAI, services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = client.audio.voices.create
-    consent = client.audio.voice_consents.create(name="Ann", language="en", recording=CONSENT)
-    given: Any = {"name": "Ann", "consent": consent.id, "audio_sample": SAMPLE}
+    consent = client.audio.voice_consents.create(
+        name="Ann", language="en", recording=consent_file()
+    )
+    given: Any = {"name": "Ann", "consent": consent.id, "audio_sample": sample_file()}
     short = ("short.wav", wav(recording(1, 8)))
     body = refused(openai.BadRequestError, create, **given | {"audio_sample": short})
     assert body["param"] == "audio_sample"

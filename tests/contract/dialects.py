@@ -16,6 +16,7 @@ from tests.contract.dialect import (
     frames,
     pieces,
 )
+from tests.contract.elevenlabs_dialogue import DIALOGUE_SOCKET
 from tests.contract.fields import (
     DEEPGRAM_LISTEN,
     DEEPGRAM_LISTEN_USUAL,
@@ -397,6 +398,7 @@ ELEVENLABS = Dialect(
             broken=ELEVENLABS_BROKEN,
             takes_first_key=True,
         ),
+        DIALOGUE_SOCKET,
         Socket(
             "/v1/speech-to-text/realtime",
             "stt",

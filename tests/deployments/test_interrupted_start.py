@@ -24,7 +24,7 @@ from tests.processes import children, command_of
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LOAD_S = 60.0  # of the chat model, which is loaded after the first voice
 ONCE, TWICE = (signal.SIGTERM,), (signal.SIGTERM, signal.SIGTERM, signal.SIGINT)
@@ -96,10 +96,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    "stage",
-    [pytest.param(stage, marks=[pytest.mark.slow] * (stage in SLOW)) for stage in STAGES],
-)
+def marks(stage: str) -> list[pytest.MarkDecorator]:
+    """Without Ray a start needs no core for itself."""
+    needs_ray = stage != "before Ray starts"
+    return [pytest.mark.ray] * needs_ray + [pytest.mark.slow] * (stage in SLOW)
+
+
+@pytest.mark.parametrize("stage", [pytest.param(stage, marks=marks(stage)) for stage in STAGES])
 def test_a_start_that_is_interrupted_leaves_nothing_behind(folder: Path, stage: str) -> None:
     variables = {
         "PORT": str(free_port()),

@@ -39,6 +39,12 @@ def pieces(path: str, voice: str) -> list[list[Any]]:
         case "speak":
             texts = [{"type": "Speak", "text": one} for one in (FIRST, SECOND)]
             return [[], texts, [{"type": "Close"}]]
+        case "multi-stream-input" if "dialogue" in path:
+            texts = [
+                {"inputs": [{"text": one, "voice_id": voice}], "flush": one == SECOND}
+                for one in (FIRST, SECOND)
+            ]
+            return [[{"voices": [voice]}], texts, [{"close_socket": True}]]
         case "multi-stream-input":
             texts = [
                 {"text": one, "context_id": "a", "flush": one == SECOND} for one in (FIRST, SECOND)

@@ -149,9 +149,14 @@ class InputListener(SocketListener):
     async def commit_turn(self) -> None:
         """Ends a turn of the user with the audio appended so far.
 
-        Raises RealtimeFault if that is shorter than MIN_COMMIT_S.
+        Raises RealtimeFault if that is shorter than MIN_COMMIT_S, or without speech where turns are
+        detected.
         """
         is_manual = self._turns.options.is_manual
+        if not is_manual:
+            processed = asyncio.Event()  # a client may send audio faster than it is processed
+            self.input.inbox.put(processed)
+            await processed.wait()
         appended_s = self._uncommitted_s if is_manual or self._turns.is_open else 0.0
         if appended_s < MIN_COMMIT_S:
             raise RealtimeFault(

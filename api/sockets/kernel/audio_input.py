@@ -49,8 +49,9 @@ class ReceivePacer:
         return self._total_s <= self._allowed_s
 
 
-InputCommand: TypeAlias = tuple[str, ...] | Literal["commit", "clear"]
-"""Languages of the audio that follows, "commit" to end a turn, or "clear" to drop its audio."""
+InputCommand: TypeAlias = tuple[str, ...] | Literal["commit", "clear"] | asyncio.Event
+"""Languages of the audio that follows, "commit" to end a turn, "clear" to drop its audio, or an
+event to set when the audio before it was processed."""
 
 
 class AudioInbox(BoundedQueue[Pcm | InputCommand]):
@@ -58,7 +59,7 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
 
     def __init__(self, limit_s: float) -> None:
         def samples(item: Pcm | InputCommand) -> int:
-            return 0 if isinstance(item, (str, tuple)) else len(item)
+            return 0 if isinstance(item, (str, tuple, asyncio.Event)) else len(item)
 
         super().__init__(round(limit_s * STT_SAMPLE_RATE), samples)
 

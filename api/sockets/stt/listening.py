@@ -152,6 +152,8 @@ class SocketListener(ABC):
         while (item := await self.input.inbox.take()) is not None:
             if isinstance(item, tuple):
                 live.change_languages(item)
+            elif isinstance(item, asyncio.Event):
+                item.set()
             elif not isinstance(item, str):
                 await live.accept_pcm(self.reducer.reduce(item) if self.reducer else item)
                 self.processed_s += len(item) / STT_SAMPLE_RATE

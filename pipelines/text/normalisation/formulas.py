@@ -42,10 +42,12 @@ _FORM = re.compile(
   | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}}(?:[-−+]\w{{1,3}}){{0,2}})[)}}]
       |(?P<caret>[-−+]?\d{{1,3}}(?![\w^])|[a-z](?![\w^])))
   | (?<=\d)[ ]?(?P<minus>−)[ ]?(?=\d)|(?<=\d)[ ]?(?P<hyphen>-)[ ]?(?=\d[\d.,]{{0,12}}[ ]?=)
+  | (?:(?<=\b[A-Za-z][ ])|(?<=\d[A-Za-z][ ])|(?<=[\d)²³][ ]))(?P<term>-)
+      (?=[ ](?:(?:\d[\d.,]{{0,12}}[A-Za-z]?|[A-Za-z])(?!\w)|[(√])[^.;:?!\n]{{0,60}}=)
   | (?<![<>=/-])(?!<3(?!\d|[.,]\d|[ ]?%|[ ]?[kmµ]?[gmlL]\b))(?P<compare>[<>]=?)
       (?:(?={_AMOUNT})|(?<![^\s(].)(?<=<)(?=[ ]\d)|(?<=[\w)%°][ ].)(?=[ ]{_AMOUNT})
-      |(?<=[\w)%°][ ]..)(?=[ ]{_AMOUNT})|(?<=\b[A-Za-z][ ].)(?=[ ][A-Za-z]\b)
-      |(?<=\d[ ].)(?=[ ][A-Za-z]\b)
+      |(?<=[\w)%°][ ]..)(?=[ ]{_AMOUNT})
+      |(?:(?<=\b[A-Za-z][ ].)|(?<=\b[A-Za-z][ ]..)|(?<=\d[ ].))(?=[ ][A-Za-z]\b)
       |(?<=\b[A-Za-z].)(?=[A-Za-z](?![\w>])))
   | (?<=[\d)])(?:(?P<dot>[·⋅])(?=[\d(])|[ ](?P<spaced_dot>⋅)[ ](?=[\d(])
       |[ ](?P<dot_of_power>·)[ ](?=10[{RAISED}^]))
@@ -54,7 +56,9 @@ _FORM = re.compile(
     """,
     re.VERBOSE,
 )
-_ANY = re.compile(rf"[{RAISED}°′″^−<>·⋅~∼×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔Α-Ωα-ω]|\d ?- ?\d[\d.,]{{0,12}} ?=")
+_ANY = re.compile(
+    rf"[{RAISED}°′″^−<>·⋅~∼×÷±≈≠≤≥√∞∑∫∈∆‰№←↑→↓↔⇒⇔Α-Ωα-ω]|[\w)] ?- ?[\w(][^.;:]{{0,60}}="
+)
 _BLANK = re.compile(r"\s*+")
 _GREEK = re.compile(r"[\u0370-\u03ff]")
 
@@ -95,12 +99,10 @@ def _say_form(form: re.Match[str], words: NumberWords) -> str:
         return f"{spoken} {_count(second, 'duration-second', words)} " if second else f"{spoken} "
     if inch := form["inch"]:
         return f"{_count(inch, 'length-inch', words)} "
+    if form.lastgroup == "hyphen" and not _is_difference(form):
+        return form[0]
     sign = form[form.lastgroup or 0]
-    if form.lastgroup == "hyphen":
-        if not _is_difference(form):
-            return form[0]
-        sign = "−"
-    if sign in "−":
+    if sign in "−-":
         return f" {_minus(words)} " if _is_between(form) else form[0]
     if sign in "~∼":
         sign = "≈"

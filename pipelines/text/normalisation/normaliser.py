@@ -32,7 +32,6 @@ _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
-_SCALES = {"k": "thousand", "m": "million", "b": "billion", "t": "trillion"}
 
 # Last parts of names of hosts and files.
 _LAST_PARTS = (
@@ -47,9 +46,10 @@ _EMAIL = r"""
   | """
 _WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # no ending of an Indic language
 _OTHERS = rf"""
-    (?P<url>(?<!\w)(?:(?:(?:https?|HTTPS?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
+    (?P<url>(?<![A-Za-z\d_])(?:(?:(?:https?|HTTPS?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
-        (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?))
+        (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?
+      | (?<![./\\])(?:[A-Za-z]:\\|~/|/(?=[\w.-]{{1,40}}/))[\w./\\-]{{1,500}}))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
     (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?!{_WRITTEN_ON}))
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
@@ -67,7 +67,7 @@ _TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # saves 15 µs for 500 c
 # Does not match "495 123-45-67".
 _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _MONEY_SCALE = re.compile(
-    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kK]|[mMbB]n?|tn)\b"
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKT]|[mMbB]n?|tn)\b"
     r"| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
@@ -75,7 +75,7 @@ _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES
 # Indic letters after a unit of other letters are an ending.
 _UNIT_AFTER = re.compile(
     rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
-    rf"(?:/(?:(?![{INDIC}])[^\W\d_]){{1,4}})?[²³]?"
+    rf"(?:/(?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,4}})?[²³]?"
     rf"|[{INDIC}]{{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?(?![{INDIC}])|[%٪°′][CFcf]?)"
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
@@ -213,8 +213,9 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
         return words.date(int(match["iso_d"]), int(match["iso_m"]), int(match["iso_y"]))
     first, second, year = int(match["d1"]), int(match["d2"]), int(match["d3"])
     if len(match["d3"]) == 2:
-        if match["sep"] == "." and words.locale.language not in ("de", "pl", "ru"):
-            return None
+        is_section = match["sep"] == "." and len(match[0]) < len("01.02.03")
+        if is_section and words.language not in ("de", "pl", "ru"):
+            return f" {words.mark('.')} ".join(map(words.integer, re.findall(r"\d+", match[0])))
         year += 2000 if year < 70 else 1900
     month_first = words.date_order.startswith("M") and match["sep"] in "/-"
     day, month = (second, first) if month_first else (first, second)
@@ -304,7 +305,8 @@ def _say_counted(
         if millions:
             return f"{words.decimal(number)} {millions[1]} de {name}", millions.end()
         if scale := _MONEY_SCALE.match(text, end):
-            word = scale[1] or _SCALES[(scale[2] or scale[3])[0].lower()]
+            letter = (scale[2] or scale[3] or " ")[0].lower()
+            word = scale[1] or words.readings.tables["magnitude"][letter]
             return f"{words.decimal(number)} {word} {name}", scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
@@ -333,14 +335,13 @@ def _say_counted(
 
 
 def _say_ordinal(number: int, text: str, end: int, words: NumberWords) -> tuple[str, int] | None:
-    language = words.language
-    pattern = _ORDINAL_AFTER.get(language)
+    pattern = _ORDINAL_AFTER.get(words.language)
     if pattern and (mark := pattern.match(text, end)):
         ordinal = words.ordinal(number)
         if mark[0] == "ª":
             ordinal = re.sub(r"o\b", "a", ordinal)
         return ordinal, mark.end()
-    if language in ("de", "pl") and number <= 31:
+    if words.language in ("de", "pl") and number <= 31:
         dot = _DOT_MONTH_AFTER.match(text, end)
         if dot and dot[1].lower() in words.months:
             return words.day(number), dot.end()
@@ -369,7 +370,6 @@ def _say_symbols(text: str, words: NumberWords) -> str:
     if "&" in text and words.and_word:
         text = text.replace("&", f" {words.and_word} ")
     for mark in "+=@":
-        if mark in text:
-            text = text.replace(mark, f" {words.mark(mark)} ")
+        text = text.replace(mark, f" {words.mark(mark)} ")
     text = _UNSAID.sub(" ", text)
     return _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()

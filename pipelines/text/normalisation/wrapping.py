@@ -4,7 +4,8 @@ An editor breaks a line where the next word no longer fits. So a break wraps if 
 next word exceed the width of the paragraph, and if the next line goes on within a sentence, there
 or elsewhere in the paragraph, or in the text if its width is the same. Verse, lists, addresses and
 dialogues have lines of many lengths that begin with a capital or a mark. Scripts without capitals
-lack that sign: verse in them is joined where its lines are long, alike and without a final mark.
+lack that sign: their lines are wrapped only if the next word would not have fitted into the longest
+line of the paragraph, and not if all lines are of one length.
 """
 
 import re
@@ -107,8 +108,7 @@ def _line(text: str) -> _Line:
 def _columns(text: str) -> int:
     if text.isascii():
         return len(text)
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.category(character) == "Mn" for character in text)
+    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)
 
 
 def _soft(lines: Sequence[_Line]) -> list[int]:
@@ -127,7 +127,7 @@ def _soft(lines: Sequence[_Line]) -> list[int]:
             elif _is_full(before, after, limit):
                 is_long = before.columns >= SURELY_LONG
                 ends_open = before.text[-1].isalpha() or usual >= SURELY_LONG
-                is_soft = is_proven or _goes_on(before, after) or (is_long and ends_open)
+                is_soft = is_proven or after.first.islower() or (is_long and ends_open)
             else:
                 is_soft = before.columns >= LONG_LINE and after.first.islower()
             if is_soft:
@@ -148,11 +148,14 @@ def _paragraphs(lines: Sequence[_Line]) -> list[list[_Line]]:
 
 
 def _is_proven(paragraph: Sequence[_Line]) -> bool:
-    """Whether a paragraph is wrapped: most of its lines are full, and a sentence goes on."""
-    width = max(line.columns for line in paragraph)
+    """Whether a paragraph is wrapped: most of its lines are full, but of several lengths, and a
+    sentence goes on."""
+    lengths = {line.columns for line in paragraph}
+    width = max(lengths)
     pairs = list(pairwise(paragraph))
     full = [(before, after) for before, after in pairs if _is_full(before, after, width)]
-    return len(full) >= MOST_FULL * len(pairs) and any(starmap(_goes_on, full))
+    is_wrapped = len(full) >= MOST_FULL * len(pairs) and len(lengths) > 1
+    return is_wrapped and any(starmap(_goes_on, full))
 
 
 def _may_join(before: _Line, after: _Line) -> bool:
@@ -169,19 +172,16 @@ def _may_join(before: _Line, after: _Line) -> bool:
         return False
     is_indented = len(after.edge) > len(before.edge) + 1 or after.edge.endswith("\u3000")
     is_closing = after.columns < LEAST_WIDTH // 2 and not _ENDS.search(after.text)  # "Yours"
-    if (is_indented and not before.is_item) or (is_closing and _ends_before(before, after)):
+    is_open = not _ENDS.search(before.text)
+    starts_anew = is_closing and not is_open and after.first.isupper()
+    if (is_indented and not before.is_item) or starts_anew:
         return False
     if _BULLET.match(after.text) or (_FIELD.match(before.text) and _FIELD.match(after.text)):
         return False
-    is_open = not _ENDS.search(before.text)
     if _DASH.match(after.text):
         return is_open and after.first.islower()
     # A number may also be one of the sentence, as in "am\n5. Mai".
     return not _NUMBER.match(after.text) or (is_open and not before.is_item)
-
-
-def _ends_before(before: _Line, after: _Line) -> bool:
-    return bool(_ENDS.search(before.text)) and after.first.isupper()
 
 
 def _goes_on(before: _Line, after: _Line) -> bool:
@@ -194,10 +194,11 @@ def _goes_on(before: _Line, after: _Line) -> bool:
 
 def _is_full(before: _Line, after: _Line, width: int) -> bool:
     """Whether the next word would not have fitted into a long line, by a margin for lines that were
-    wrapped by hand."""
+    wrapped by hand: none where no capital tells verse from prose."""
     word = after.text.split(maxsplit=1)[0]
-    size = 2 if UNSPACED.match(word) else 1 + _columns(word)
-    margin = max(4, width // 10)
+    is_close = UNSPACED.match(word) is not None
+    size = 2 if is_close else 1 + _columns(word)
+    margin = max(4, width // 10) if is_close or word.lower() != word.upper() else 0
     return before.columns >= before.least and before.columns + size > width - margin
 
 

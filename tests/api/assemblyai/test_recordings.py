@@ -312,9 +312,17 @@ async def test_lists_are_paged_and_filtered(
 async def test_a_group_of_transcripts_waits_within_the_bound_of_the_plan(
     client: httpx.AsyncClient, other_auth: Headers
 ) -> None:
-    """AssemblyAI's clients submit a group at once, and never repeat a refused request."""
-    for _ in range(CONFIG.requested_per_job):
-        await submit(client, other_auth, "https://example.com/a.mp3")
+    """AssemblyAI's clients submit a group at once, ask for the state of each transcript every 3 s,
+    and never repeat a refused request."""
+    ids = [
+        (await submit(client, other_auth, "https://example.com/a.mp3"))["id"]
+        for _ in range(CONFIG.requested_per_job)
+    ]
+    for _ in range(3):  # more than the 60 requests of the plan
+        for transcript_id in ids:
+            assert (await read(client, other_auth, f"/{transcript_id}"))["status"] == "queued"
+    plan = await client.get("/plans", headers=other_auth)
+    assert plan.headers["X-RateLimit-Remaining"] == "59"
     body = {"audio_url": "https://example.com/a.mp3"}
     for path, content in (("transcript", {"json": body}), ("upload", {"content": b"audio"})):
         refused = await client.post(f"/v2/{path}", headers=other_auth, **content)

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 
-from api.app import routed_app
 from api.console.routes import STATIC_DIR
 from api.http.uploads import MAX_FILE_BYTES
 from api.native.jobs import CONFIG
@@ -17,6 +16,7 @@ from pipelines.audio.decode.decoder import MAX_DURATION_S
 from pipelines.correction.request import MAX_CHARACTERS
 from pipelines.tts.dictionaries import VERSIONS
 from pipelines.tts.session import BUFFER_CHARACTERS
+from tests.openapi import document
 
 LIST = re.compile(r'\[(?:"[^"\n]*"(?:, )?)+\]')
 PAIRS = re.compile(r'\[(?:\["[^"\n]*", (?:t\([^()]*\)|"[^"\n]*")\](?:, )?)+\]')
@@ -49,7 +49,7 @@ def lists() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def test_a_list_that_repeats_an_enumeration_is_complete() -> None:
-    known = set(enumerations(routed_app().openapi()))
+    known = set(enumerations(document()))
     seen = set()
     for name, texts in lists():
         wider = [one for one in known if set(texts) <= one]
@@ -68,7 +68,7 @@ async def test_the_page_has_the_events_and_scopes_of_the_document(
     page = (await client.get("/console")).text
     (data,) = re.findall(r'data-about="([^"]*)"', page)
     about = json.loads(unescape(data))
-    schemas = routed_app().openapi()["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     events = schemas["NewWebhook"]["properties"]["events"]["items"]["enum"]
     assert about["events"] == events and "job.failed" in events
     assert frozenset(about["scopes"]) in set(enumerations(schemas["NewApiKey"]))
@@ -77,7 +77,7 @@ async def test_the_page_has_the_events_and_scopes_of_the_document(
 def test_the_limits_that_pages_state_are_those_of_the_service() -> None:
     code = (STATIC_DIR / "js/limits.js").read_text(encoding="utf-8")
     limits = {name: int(value) for name, value in re.findall(r"const (\w+) = ([\d_]+);", code)}
-    schemas = routed_app().openapi()["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     fields = schemas["SynthesisBody"]["properties"]
     assert limits == {
         "PASSWORD_CHARACTERS": schemas["SignUp"]["properties"]["password"]["minLength"],

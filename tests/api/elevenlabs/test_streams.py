@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -218,6 +219,43 @@ async def test_a_context_without_input_ends_and_so_does_a_stream(server: SocketS
         await client.send(" ")
         events, code = await client.receive_rest()
         assert code == 1008 and "no input came" in events[-1]["message"]
+
+
+async def test_contexts_of_a_dialogue_speak_in_voices_of_their_own(server: SocketServer) -> None:
+    url = f"ws://{server.address}/v1/text-to-dialogue/multi-stream-input?sync_alignment=true"
+    text = "A sentence for the room. And one more. "
+    async with connect(
+        f"{url}&output_format=pcm_16000", additional_headers={"xi-api-key": server.key}
+    ) as socket:
+        client = InputClient(socket)
+        await client.send(context_id="a", voices=[RACHEL])
+        await client.send(context_id="b", voices=["unknown"])
+        fault = await client.receive()
+        assert (fault["context_id"], fault["error"]) == ("b", "voice_not_found")
+        for voices in ([], [RACHEL, ADAM]):
+            await client.send(context_id="b", voices=voices)
+            assert "one voice" in (await client.receive())["message"]
+        await client.send(context_id="a", inputs=[{"text": text, "voice_id": ADAM}])
+        assert "voice_id" in (await client.receive())["message"]
+        await client.send(context_id="c", keep_alive=True)  # opens no context
+        await client.send(context_id="a", inputs=[{"text": text, "voice_id": RACHEL}], flush=True)
+        await client.send(context_id="a", close_context=True)
+        events = [await client.receive()]
+        while not events[-1].get("is_final"):
+            events.append(await client.receive())
+        await client.send(close_socket=True)
+        assert (await client.receive_rest())[1] == 1000
+    assert {event["context_id"] for event in events} == {"a"}
+    assert events[-2] == {"is_final_audio_for_turn": True, "context_id": "a"}
+    sent_ms, letters, starts = 0.0, "", list[float]()
+    for event in events[:-2]:
+        alignment = event["alignment"] or {"chars": [], "char_start_times_ms": []}
+        letters += "".join(alignment["chars"])
+        starts += [sent_ms + start for start in alignment["char_start_times_ms"]]
+        sent_ms += 1000 * len(base64.b64decode(event["audio"])) / BYTES_PER_S
+    assert letters.split() == text.split()
+    assert all(start - before >= -1 for before, start in pairwise(starts))  # rounded to ms
+    assert sent_ms / 1000 - 2 < starts[-1] / 1000 < sent_ms / 1000
 
 
 async def test_wrong_messages_get_an_error_and_the_stream_goes_on(server: SocketServer) -> None:

@@ -22,6 +22,7 @@ from api.wyoming.bridge import WyomingBridge
 from configs.settings import Settings
 from pipelines.accounts.authentication import ALL_SCOPES, SCOPES
 from tests.api.local_server import OPERATOR_TOKEN, local_settings
+from tests.openapi import document
 from tests.plans import raise_plans
 from tools.access_table import BEGIN, COLUMNS, END, OPEN, PAGE, Wants, table, wanted, written
 
@@ -92,7 +93,7 @@ def test_the_page_shows_every_route_and_socket_as_declared() -> None:
     declared = {(method, path) for method, path, _ in wanted(routed_app().routes)}
     in_document = {
         (method.upper(), path)
-        for path, methods in routed_app().openapi()["paths"].items()
+        for path, methods in document()["paths"].items()
         for method in methods
     }
     assert in_document <= declared

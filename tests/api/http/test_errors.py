@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 import models.errors
 import pipelines.errors
-from api.app import create_app, routed_app
+from api.app import create_app
 from api.http.errors import STATUS_OF_CODE, ApiError, to_api_error
 from api.http.routing import make_router
 from api.services import Services
@@ -17,6 +17,7 @@ from models.errors import EngineError
 from pipelines.errors import PipelineError
 from tests.api.disconnects import send_and_disconnect
 from tests.api.in_process import client_of
+from tests.openapi import document
 from tests.plans import raise_plans
 
 
@@ -173,7 +174,7 @@ async def test_a_slash_at_the_end_of_any_path_changes_nothing(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:
     raise_plans(services.infrastructure.settings.database_url)
-    for path, methods in routed_app().openapi()["paths"].items():
+    for path, methods in document()["paths"].items():
         for method in methods:
             if path in ("/healthz", "/readyz") or (method, path) == ("delete", "/auth/account"):
                 continue

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlmodel import Session, select
 
-from api.app import create_app, routed_app
+from api.app import create_app
 from api.assemblyai.streams import ASSEMBLYAI_ERRORS
 from api.services import Services
 from configs.environment import sqlite_url
@@ -24,11 +24,12 @@ from tests.api.in_process import client_of
 from tests.api.local_server import local_settings
 from tests.api.local_services import local_services
 from tests.hostile.audio_files import wav
+from tests.openapi import document
 from tests.plans import raise_plans
 from tests.promises.history import check_sums
 from tests.volumes import filled, small_volume
 
-DOCUMENT: dict[str, Any] = routed_app().openapi()
+DOCUMENT = document()
 NOTHING = str(UUID(int=7))  # no object has that id
 RECORDING = wav(bytes(2 * 16_000 * 60))  # 1.9 MB
 CHAT = {"model": "echo", "messages": [{"role": "user", "content": "Hi."}]}

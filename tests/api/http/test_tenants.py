@@ -29,6 +29,7 @@ from tests.api.native.jobs.doing import transcribe
 from tests.api.native.voices import voice_making
 from tests.api.openai import owned
 from tests.api.replaced import with_admission
+from tests.openapi import document
 from tests.plans import raise_plans
 
 Headers = dict[str, str]
@@ -128,7 +129,7 @@ OWN = elevenlabs.OWN | {  # the answers to the workspace that has the object, wh
     ("GET", "/voices/{voice_id}/preview"): 404,  # of a voice that is finished
     ("POST", "/voice-shares/{share_id}/accept"): 404,  # the other workspace accepts it
 }
-DOCUMENT = routed_app().openapi()
+DOCUMENT = document()
 OPERATIONS: list[Operation] = [
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()

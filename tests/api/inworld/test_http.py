@@ -15,7 +15,7 @@ from tests.engines.tone import ToneEngine
 from tests.patience import PATIENCE_S
 
 TEXT = "It costs 5 euros. Shall we go?"
-RAW = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
+RAW: dict[str, Any] = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
 CHARACTER_S = 0.06  # of the tone engine
 
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from models.registry import CHAT, EMBEDDING, STT, TTS, load_model
 from tests.api import local_services
-from tests.api.leaving.work import Work, speech_file
+from tests.api.leaving.work import Work, filled, speech_file
 from tests.api.local_server import local_settings
 from tests.api.money import Books, _open_holds
 from tests.api.replaced import with_listening
@@ -47,7 +47,7 @@ class LeavingSite:
         """As it is sent."""
         path = path.partition("#")[0].replace("{voice_id}", self.server.voice_id)
         files = None if work.file is None else {work.file: ("a.wav", speech_file(), "audio/wav")}
-        body = _with_voice(work.json, self.server.voice_id)
+        body = filled(work.json, self.server.voice_id)
         request = httpx.Request(
             "POST",
             f"http://{self.server.address}{path}",
@@ -92,14 +92,6 @@ class LeavingSite:
 
     async def _charged(self) -> int:
         return sum(one.units for one in await self.books.entries() if one.kind == "capture")
-
-
-def _with_voice(value: Any, voice: str) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_voice(one, voice) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_with_voice(item, voice) for item in value]
-    return voice if value == "{voice}" else value
 
 
 class Client:

@@ -24,7 +24,7 @@ from models.stt.base import Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from pipelines.tasks import TaskSet
 from tests.api.leaving.conftest import LeavingSite
-from tests.api.leaving.work import SOCKETS, Begin, Work, speech_file
+from tests.api.leaving.work import SOCKETS, Begin, Work, filled, speech_file
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.engines.counted import Steps
@@ -152,7 +152,7 @@ class StoppedSite:
         key, client = await self.client(path)
         voice, headers = self.server.voice_id, {"Authorization": f"Bearer {key}", **work.headers}
         path = path.partition("#")[0].replace("{voice_id}", voice)
-        body = json.loads(json.dumps(work.json).replace("{voice}", voice))
+        body = filled(work.json, voice)
         async with httpx.AsyncClient(timeout=2 * PATIENCE_S, trust_env=False) as http:
             asked = http.stream(
                 "POST",

@@ -2,11 +2,11 @@
 
 import pytest
 
-from api.app import routed_app
 from configs.load import load_yaml
 from configs.schema.platform import AdmissionConfig
 from tests.api.leaving.conftest import Client, LeavingSite
 from tests.api.leaving.work import NO_ENGINE, REQUESTS
+from tests.openapi import document
 from tests.patience import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,7 +21,7 @@ async def test_every_route_that_keeps_a_model_busy_is_tested() -> None:
     tested = {path.partition("#")[0] for path in REQUESTS}
     counted = load_yaml(AdmissionConfig, "admission").work_per_core.keys()
     assert tested | NO_ENGINE.keys() == counted
-    posts = {path for path, each in routed_app().openapi()["paths"].items() if "post" in each}
+    posts = {path for path, each in document()["paths"].items() if "post" in each}
     assert counted <= posts | {"/mcp"}
 
 

@@ -129,6 +129,14 @@ SPEECH_SOCKETS: dict[str, Begin] = {
     f"/v1/text-to-speech/{{voice}}/stream-input?output_format=pcm_{RATE}": messages(
         {"text": " "}, {"text": f"{SPOKEN} ", "flush": True}
     ),
+    f"/v1/text-to-dialogue/multi-stream-input?output_format=pcm_{RATE}": messages(
+        {"voices": ["{voice}"], "context_id": "c"},
+        {
+            "inputs": [{"text": f"{SPOKEN} ", "voice_id": "{voice}"}],
+            "context_id": "c",
+            "flush": True,
+        },
+    ),
     f"/v1/text-to-speech/{{voice}}/multi-stream-input?output_format=pcm_{RATE}": messages(
         {"text": " ", "context_id": "c"},
         {"text": f"{SPOKEN} ", "context_id": "c", "flush": True},

@@ -26,10 +26,17 @@ def speech_file() -> bytes:
     return recording(SECONDS, every_s=5.0)
 
 
-def compressed() -> bytes:
-    """A recording of which a megabyte lasts long enough."""
+@cache
+def compressed() -> str:
+    """A recording of which a megabyte lasts long enough, in base64."""
     samples = np.frombuffer(speech_file()[44:], "<i2")[: 150 * RATE]
-    return encode("mp3", (samples / 32_768).astype(np.float32), RATE)
+    return b64encode(encode("mp3", (samples / 32_768).astype(np.float32), RATE)).decode()
+
+
+def filled(body: Any, voice_id: str) -> Any:
+    """The body with what `{voice}` and `{mp3}` stand for."""
+    text = json.dumps(body).replace("{voice}", voice_id)
+    return json.loads(text.replace("{mp3}", compressed()) if "{mp3}" in text else text)
 
 
 @dataclass(frozen=True)
@@ -78,12 +85,7 @@ MCP = {"Accept": "application/json, text/event-stream"}
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
 RECORDED = {
     "role": "user",
-    "content": [
-        {
-            "type": "input_audio",
-            "input_audio": {"data": b64encode(compressed()).decode(), "format": "mp3"},
-        }
-    ],
+    "content": [{"type": "input_audio", "input_audio": {"data": "{mp3}", "format": "mp3"}}],
 }
 OPENAI_STT = {"model": "whisper-1"}
 
@@ -147,7 +149,7 @@ REQUESTS: dict[str, Work] = {
     "/mcp": Work("tts", tool("speak", text=TEXT), headers=MCP),
     "/mcp#transcribe": Work(
         "stt",
-        tool("transcribe", audio=b64encode(compressed()).decode()),
+        tool("transcribe", audio="{mp3}"),
         headers=MCP,
     ),
 }
@@ -299,6 +301,14 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
         "/v1/text-to-speech/{voice}/multi-stream-input",
         messages(
             {"text": " ", "context_id": "c"}, {"text": TEXT, "context_id": "c", "flush": True}
+        ),
+        "tts",
+    ),
+    "/v1/text-to-dialogue/multi-stream-input": (
+        "/v1/text-to-dialogue/multi-stream-input",
+        messages(
+            {"voices": ["{voice}"], "context_id": "c"},
+            {"inputs": [{"text": TEXT, "voice_id": "{voice}"}], "context_id": "c", "flush": True},
         ),
         "tts",
     ),

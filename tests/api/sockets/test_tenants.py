@@ -47,6 +47,7 @@ LISTEN = {"/ws/stt", "/v1/listen", "/v2/listen", "/v3/ws"}
 WITHOUT_IDS = {*LISTEN, "/{path:path}", "/v1/speech-to-text/realtime"}
 WITHOUT_IDS |= {f"{TWILIO}/{{key}}"}
 WITHOUT_IDS |= {"/stt/websocket", "/cartesia/stt/websocket", "/cartesia/stt/turns/websocket"}
+WITHOUT_IDS |= {"/v1/text-to-dialogue/multi-stream-input"}  # voices: its own tests
 WITHOUT_IDS |= {"/openai/v1/responses"}  # foreign responses: its own tests
 
 

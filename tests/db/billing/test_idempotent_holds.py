@@ -32,6 +32,12 @@ async def hold(database: Database, amount: int = 400) -> IdempotentHold | None:
     )
 
 
+def capture(session: Session, operation: str) -> None:
+    ledger.capture(
+        session, workspace_id=WORKSPACE, operation=operation, service="tts", cost=300, units=20
+    )
+
+
 async def credit(database: Database) -> int:
     return await database.read(ledger.credit_of, WORKSPACE)
 
@@ -47,14 +53,7 @@ async def test_the_hold_of_a_crashed_attempt_is_released_by_the_next(account: Da
 async def test_an_attempt_after_a_capture_is_paid_and_holds_nothing(account: Database) -> None:
     first = await hold(account)
     assert first is not None
-    await account.run(
-        ledger.capture,
-        workspace_id=WORKSPACE,
-        operation=first.operation,
-        service="tts",
-        cost=300,
-        units=20,
-    )
+    await account.run(capture, first.operation)
     again = await hold(account)
     assert again is not None and again.is_paid
     assert await credit(account) == CREDIT - 300
@@ -67,14 +66,7 @@ async def test_an_attempt_during_a_capture_waits_for_it_and_is_paid(account: Dat
     captured, commits = threading.Event(), threading.Event()
 
     def capture_slowly(session: Session) -> None:
-        ledger.capture(
-            session,
-            workspace_id=WORKSPACE,
-            operation=first.operation,
-            service="tts",
-            cost=300,
-            units=20,
-        )
+        capture(session, first.operation)
         captured.set()
         commits.wait(10)
 
@@ -106,14 +98,7 @@ async def test_the_holds_of_all_crashed_attempts_are_released(account: Database)
 async def test_an_attempt_after_a_refund_must_be_paid_again(account: Database) -> None:
     first = await hold(account)
     assert first is not None
-    await account.run(
-        ledger.capture,
-        workspace_id=WORKSPACE,
-        operation=first.operation,
-        service="tts",
-        cost=300,
-        units=20,
-    )
+    await account.run(capture, first.operation)
     await account.run(ledger.refund, WORKSPACE, first.operation)
     again = await hold(account)
     assert again is not None and not again.is_paid

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from api.app import create_app, routed_app
+from api.app import create_app
 from api.services import Services
 from models.base import ModelInfo
 from models.llm.base import GenerationDelta, GenerationRequest
@@ -30,9 +30,10 @@ from tests.api.replaced import with_infrastructure, with_request_limits
 from tests.engines.echo import EchoConfig, EchoEngine
 from tests.hostile.bodies.samples import Ids
 from tests.local_ports import LocalChatModel
+from tests.openapi import document
 from tests.plans import raise_plans
 
-DOCUMENT: dict[str, Any] = routed_app().openapi()
+DOCUMENT = document()
 INFO = ModelInfo("svc/echo", "chat", "echo", "us", 0, ("en",), ("svc/slm-3b-int4",))
 MUCH = 10**15  # micro-USD
 COMPILED_S = 0.3  # of CPU time, after which a schema is refused

@@ -104,6 +104,25 @@ def _elevenlabs(ids: Ids) -> list[Any]:
     ]
 
 
+def _dialogue(ids: Ids) -> list[Any]:
+    locator = {"pronunciation_dictionary_id": ids["dictionary_id"], "version_id": "1"}
+    return [
+        {
+            "context_id": "a",
+            "voices": [ids["speaking_voice"]],
+            "voice_settings": {"stability": 0.5},
+            "pronunciation_dictionary_locators": [locator],
+        },
+        {
+            "context_id": "a",
+            "inputs": [{"text": "Hello there. ", "voice_id": ids["speaking_voice"]}],
+        },
+        {"context_id": "a", "keep_alive": True},
+        {"context_id": "a", "flush": True},
+        {"context_id": "a", "close_context": True},
+    ]
+
+
 def _stt(_: Ids) -> list[Any]:
     return [
         {
@@ -278,6 +297,7 @@ PROTOCOLS = [
     Protocol("/cartesia/tts/websocket", _first(_cartesia), _cartesia),
     Protocol("/v1/text-to-speech/{voice_id}/stream-input", _first(_elevenlabs), _elevenlabs),
     Protocol("/v1/text-to-speech/{voice_id}/multi-stream-input", _first(_elevenlabs), _elevenlabs),
+    Protocol("/v1/text-to-dialogue/multi-stream-input", _first(_dialogue), _dialogue),
     Protocol("/v1/speak", _none, _speak, LINEAR),
     Protocol("/v2/speak", _none, _turns, (("model", "flux-alexis-en"), *LINEAR)),
     Protocol("/ws/stt", _first(_stt), _stt),

@@ -3,10 +3,10 @@
 import unicodedata
 
 import pytest
-import yaml
 from babel.core import get_global
 
 from benchmarks.harness.speech import SENTENCES_FILE
+from configs.load import load_yaml
 from models.scripts import SCRIPTS, letters_outside
 from models.stt.base import STT_SAMPLE_RATE, TranscriptionRequest
 from models.stt.options import RecognitionOptions
@@ -17,7 +17,7 @@ from models.stt.whisper.native_script import ScriptTokens, writer_of
 from models.weights.store import WeightStore
 from tests.models.sounds import speak
 
-SENTENCES: dict[str, list[str]] = yaml.safe_load(SENTENCES_FILE.read_text("utf-8"))
+SENTENCES = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
 LANGUAGES = "hi bn gu kn ml mr pa te ta ur ar fa th el ru uk he zh ja ko".split()
 OTHERS = "Wi-Fi 5G, 3.5 % – «OK»! café"
 

@@ -16,7 +16,7 @@ jiwer = pytest.importorskip("jiwer")
 pytestmark = pytest.mark.weights
 
 VOICES = load_yaml(VoicesConfig, "voices").defaults
-SENTENCES: dict[str, list[str]] = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
+SENTENCES = load_yaml(dict[str, list[str]], str(SENTENCES_FILE))
 BRITISH = VoiceRef(engine="kokoro", key="bf_emma")
 
 # Character errors, a little above what benchmarks/tts/languages.md measured: the first three

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -40,10 +41,16 @@ async def speak(pipeline: SpeechPipeline, request: SpeechRequest) -> SpokenFile:
 
 def voiced(duration_s: float, level: float = 0.1, sample_rate: int = SAMPLE_RATE) -> Pcm:
     """A buzz of 140 Hz that swells four times a second, as syllables do."""
-    time_s = np.arange(round(duration_s * sample_rate)) / sample_rate
+    samples = np.resize(_voiced_second(sample_rate), round(duration_s * sample_rate))
+    return (level * samples).astype(np.float32)
+
+
+@cache
+def _voiced_second(sample_rate: int) -> np.ndarray:
+    time_s = np.arange(sample_rate) / sample_rate
     buzz = sum(np.sin(2 * np.pi * 140 * k * time_s) / k for k in range(1, 12))
     swell = 0.55 - 0.45 * np.cos(2 * np.pi * 4 * time_s)
-    return (level * buzz * swell).astype(np.float32)
+    return np.asarray(buzz * swell)
 
 
 def cut(pcm: Pcm, sizes: Sequence[int]) -> list[Pcm]:

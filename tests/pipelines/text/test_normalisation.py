@@ -133,6 +133,7 @@ def test_any_number_is_normalised_without_errors(text: str) -> None:
         "www.",
         "a-",
         "1% ",
+        "/a",
         *(
             pytest.param(one, marks=pytest.mark.slow)
             for one in ("$", "a@", "1-", "1:", "+1 ", "123 ", "https://", "St. ", " ", "1/", "M")

@@ -123,7 +123,7 @@ async def test_without_a_limit_a_long_answer_ends_with_a_sentence(
     server: SocketServer, options: dict[str, Any], is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.agents.response.MAX_SPEECH_S", 2.0)
-    text = "One two three four. Five six seven eight. " * 4
+    text = "One two three four. Five six seven eight. " * 2
     async with session(server) as client:
         response = await client.say(text, **options)
         assert response["status"] == ("incomplete" if is_cut else "completed")
@@ -185,6 +185,21 @@ async def test_push_to_talk_waits_for_the_text_of_what_was_committed(
         response = await client.respond()
         assert response["output"][0]["content"][0]["transcript"] == "Hello there."
         assert "input_audio_buffer.speech_started" not in client.kinds()
+
+
+async def test_speech_is_committed_where_turns_are_detected_without_silence_after_it(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    """As by clients that send a recording faster than it sounds, and then commit it."""
+    heard.answer = says("Hello there.")
+    async with session(server) as client:
+        error = await client.error("input_audio_buffer.commit")
+        assert error["code"] == "input_audio_buffer_commit_empty"
+        await client.speak(loud(1.0), piece_s=1.0)
+        await client.send("input_audio_buffer.commit")
+        await client.until("input_audio_buffer.committed")
+        await client.until("response.done")
+        assert client.transcript() == "Hello there."
 
 
 async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(

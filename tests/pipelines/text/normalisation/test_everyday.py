@@ -1,8 +1,8 @@
-"""Everyday texts of nine languages are read as a speaker reads them.
+"""Everyday texts of twenty languages are read as a speaker reads them.
 
 Each line of `everyday.tsv` has a language, a kind, a text, its spoken form as in `cases/`, and the
 source of that form. Half of the lines, by a hash, were held out while the rules were written; those
-of the kind "report" are public reports of what other programs read wrongly.
+of the kind "report" are public reports and examples of what programs read wrongly.
 """
 
 from pathlib import Path

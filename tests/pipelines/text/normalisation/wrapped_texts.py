@@ -175,6 +175,11 @@ HELD_OUT = {
     "French verse": "Demain, dès l’aube, à l’heure où blanchit la campagne,\nJe partirai. Vois-tu, je "
     "sais que tu m’attends.\nJ’irai par la forêt, j’irai par la montagne.\n"
     "Je ne puis demeurer loin de toi plus longtemps.",
+    "Hindi ghazal": "हज़ारों ख़्वाहिशें ऐसी कि हर ख़्वाहिश पे दम निकले\nबहुत निकले मिरे अरमान लेकिन फिर भी कम निकले\n"
+    "डरे क्यूँ मेरा क़ातिल क्या रहेगा उस की गर्दन पर\nवो ख़ूँ जो चश्म-ए-तर से उम्र भर यूँ दम-ब-दम निकले",
+    "Arabic ode": "قفا نبك من ذكرى حبيب ومنزل بسقط اللوى بين الدخول فحومل\nفتوضح فالمقراة لم يعف رسمها لما نسجتها من جنوب "
+    "وشمأل\nترى بعر الآرام في عرصاتها وقيعانها كأنه حب فلفل\nكأني غداة البين يوم تحملوا لدى سمرات الحي ناقف حنظل",
+    "Chinese regulated verse": "昔人已乘黄鹤去此地空余黄鹤楼黄\n黄鹤一去不复返白云千载空悠悠白\n晴川历历汉阳树芳草萋萋鹦鹉洲晴",
     "long free verse": "I celebrate myself, and sing myself,\nAnd what I assume you shall assume,\n"
     "For every atom belonging to me as good belongs to you.\n\nI loafe and invite my soul,\n"
     "I lean and loafe at my ease observing a spear of summer grass.",
