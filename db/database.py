@@ -108,6 +108,11 @@ class UtcDateTime(TypeDecorator[datetime]):
 _ahead = timedelta()  # lead of the database's clock over this machine's
 
 
+def iso_moment(moment: datetime) -> str:
+    """Returns a moment as ISO 8601, in UTC, to the millisecond."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def utc_now() -> datetime:
     """Returns the time by the clock of the PostgreSQL server, once this process has connected.
 

@@ -8,7 +8,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, get_args
 from uuid import UUID, uuid4
 
@@ -16,7 +16,7 @@ from sqlalchemy import JSON, Column, Index, LargeBinary, Text, UniqueConstraint,
 from sqlmodel import Field, Session, SQLModel, col, select
 
 from db.accounts import Workspace, workspace_reference
-from db.database import UtcDateTime, utc_now
+from db.database import UtcDateTime, iso_moment, utc_now
 
 EventKind = Literal[
     "tts.completed",
@@ -212,8 +212,7 @@ def _wanting_webhooks(session: Session, workspace_id: int, kind: EventKind) -> l
 
 def _body(event: NewEvent, now: datetime) -> str:
     """Makes the body that is signed and sent, identical in each attempt."""
-    timestamp = now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    whole = {"event": event.kind, "timestamp": timestamp, "data": event.data}
+    whole = {"event": event.kind, "timestamp": iso_moment(now), "data": event.data}
     return json.dumps(
         event.data if event.callback else whole,
         ensure_ascii=False,

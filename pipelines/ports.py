@@ -1,7 +1,5 @@
-"""The ports that the pipelines call, and the list of the models behind them.
-
-Deployment handles and engines of this process both fit the ports.
-"""
+"""The ports that the pipelines call, and the list of the models behind them. Deployment handles and
+engines of this process both fit the ports."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
@@ -27,8 +25,7 @@ class Port(Protocol):
 
     async def describe(self) -> ModelInfo:
         """Describes the model, loaded or asleep. Raises EngineLost when no replica is up that
-        should be.
-        """
+        should be."""
         ...
 
 
@@ -58,10 +55,8 @@ class TTSModel(Port, Protocol):
         return ""
 
     async def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of a deleted voice from the cache of every replica.
-
-        Raises EngineError when not all of them answered.
-        """
+        """Drops the voice pack of a deleted voice from the cache of every replica. Raises
+        EngineError when not all of them answered."""
         del digest  # the default of models without voice packs
 
 
@@ -78,8 +73,7 @@ class ChatModel(Port, Protocol):
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the answer in pieces; closing the generator stops generation. Raises
-        EngineError.
-        """
+        EngineError."""
         ...
 
 
@@ -185,10 +179,7 @@ class ModelList:
 
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:
         """Return the names of ports that do not answer, of all ports or of those wanted; `models`
-        if there are no ports.
-
-        Raises ModelNotFound if there is no port of a wanted name.
-        """
+        if there are no ports. Raises ModelNotFound if there is no port of a wanted name."""
         names, answers = await self._ask()
         if not names:
             return ["models"]

@@ -1,7 +1,5 @@
-"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, leases.
-
-`iterate_in_thread` is the one place where the event loop iterates blocking generators.
-"""
+"""Tools for asyncio: background tasks, a TTL cache, deadlines, retries, leases. `iterate_in_thread`
+is the one place where the event loop iterates blocking generators."""
 
 import asyncio
 import contextvars
@@ -88,8 +86,7 @@ class TtlCache(Generic[K, V]):
 
     The time to live counts from before the load began. Concurrent callers of the same key share one
     load, which continues when a caller is cancelled. An exception of a load is raised in every
-    caller and is not cached. When the cache is full, the oldest value is dropped.
-    """
+    caller and is not cached. When the cache is full, the oldest value is dropped."""
 
     def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
         """Create a cache. `ttl_s` may depend on the value; a value with 0 or less is not cached."""
@@ -153,11 +150,8 @@ class TtlCache(Generic[K, V]):
 
 async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """Await `call`. Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited
-    for.
-
-    Only the time of the callee counts: an event loop that was busy checks for an answer that came
-    meanwhile, and waits again if it was late itself.
-    """
+    for. Only the time of the callee counts: an event loop that was busy checks for an answer that
+    came meanwhile, and waits again if it was late itself."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(call)
     try:
@@ -199,10 +193,7 @@ async def retry(
     longest_pause_s: float = LONGEST_PAUSE_S,
 ) -> T:
     """Call until it succeeds, with exponential backoff; exceptions other than `errors` end it at
-    once.
-
-    Raises the last error if the next pause would end later than `within_s`.
-    """
+    once. Raises the last error if the next pause would end later than `within_s`."""
     until, pause_s = time.monotonic() + within_s, FIRST_PAUSE_S
     while True:
         try:
@@ -218,10 +209,8 @@ async def retry(
 async def keep_lease(
     renew: Callable[[], Awaitable[bool]], every_s: float, errors: Errors, *, at_once: bool = False
 ) -> None:
-    """Renews a lease until it is cancelled, or `renew` returns False: another process has it.
-
-    On `errors` it continues, since the holder has the lease until another process takes it.
-    """
+    """Renews a lease until it is cancelled, or `renew` returns False: another process has it. On
+    `errors` it continues, since the holder has the lease until another process takes it."""
     pause_s = 0.0 if at_once else every_s
     while True:
         await asyncio.sleep(pause_s)
@@ -241,11 +230,8 @@ async def while_leased(
     grace_s: float,
 ) -> T | None:
     """Return the result of `work`, under a lease that is renewed as in `keep_lease`, at once and
-    often.
-
-    Returns None if the lease is lost: the work is then cancelled after `grace_s`, in which it can
-    end if its own success has ended the lease.
-    """
+    often. Returns None if the lease is lost: the work is then cancelled after `grace_s`, in which
+    it can end if its own success has ended the lease."""
     tasks = TaskSet()
     lease = tasks.start(keep_lease(renew, every_s, errors, at_once=True))
     working = tasks.start(work)
@@ -263,12 +249,9 @@ async def while_leased(
 async def iterate_in_thread(
     generator: Generator[T, None, None], executor: Executor | None = None
 ) -> AsyncGenerator[T, None]:
-    """Pulls one item at a time from a blocking generator in a thread.
-
-    The generator sees the context variables of the consumer. When that stops, the running pull ends
-    in its thread, where the generator is closed: closing it at once would fail with "generator
-    already executing".
-    """
+    """Pulls one item at a time from a blocking generator in a thread. The generator sees the
+    context variables of the consumer. When that stops, the running pull ends in its thread, where
+    the generator is closed: closing it at once would fail with "generator already executing"."""
     end, context = object(), contextvars.copy_context()
     loop = asyncio.get_running_loop()
     pull: asyncio.Future[object] | None = None

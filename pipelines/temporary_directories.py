@@ -16,10 +16,7 @@ RECORDINGS = "recordings"  # the purpose of those with the recordings of a custo
 @contextmanager
 def temporary_directory(purpose: str) -> Iterator[Path]:
     """Make an empty folder that only this user may read, locked, and deleted at the end of the
-    block.
-
-    The folder of a killed process remains: see `delete_leftover_directories`.
-    """
+    block. The folder of a killed process remains: see `delete_leftover_directories`."""
     folder, lock = _locked_folder(purpose)
     try:
         yield folder
@@ -33,8 +30,7 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
 @asynccontextmanager
 async def temporary_directory_in_thread(purpose: str) -> AsyncIterator[Path]:
     """Makes a temporary directory in the thread pool, which also deletes it: 250 MB take a
-    while.
-    """
+    while."""
     folder = temporary_directory(purpose)
     making = asyncio.ensure_future(asyncio.to_thread(folder.__enter__))
     try:

@@ -32,7 +32,6 @@ class TemporaryFile(SpooledTemporaryFile[bytes]):
 
     @property
     def size(self) -> int:
-        """Return the number of bytes."""
         with self._reading:
             return self.seek(0, os.SEEK_END)
 
@@ -44,7 +43,6 @@ class TemporaryFile(SpooledTemporaryFile[bytes]):
             start += len(block)
 
     def close(self) -> None:
-        """Delete the file."""
         with suppress(OSError):  # a full disk may fail it again
             super().close()
 

@@ -27,6 +27,7 @@ from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
 from api.native.jobs import CONFIG, LEAST_MS
 from api.services import PlatformServices
+from db.database import iso_moment
 from models.stt.base import Word
 from pipelines.audio.decode.decoder import head_of, sniff
 from pipelines.audio.decode.stream import add_wav_header
@@ -90,7 +91,7 @@ def metadata(request_id: str, models: Models, sha256: str, **fields: Any) -> dic
         "transaction_key": "deprecated",
         "request_id": request_id,
         "sha256": sha256,
-        "created": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "created": iso_moment(datetime.now(UTC)),
         **fields,
         "models": [*models],
         "model_info": models,
@@ -155,7 +156,7 @@ class RecordingResults:
     def _utterances(self, turns: Turns, channel: int) -> Iterable[dict[str, Any]]:
         longest_s = self._query.utt_split
         for speaker, spoken in turns:
-            for words in cut(spoken, lambda before, after: after.start - before.end > longest_s):
+            for words in cut(spoken, lambda part, word: word.start - part[-1].end > longest_s):
                 yield {
                     "start": round(words[0].start, 3),
                     "end": round(words[-1].end, 3),

@@ -89,8 +89,7 @@ class Worker(NoUserConfig):
             self._database,
             Files(settings, self._database, encryption),
             load_yaml(RetentionConfig, "retention"),
-            queue,
-            job_queue,
+            {"voice": queue, "job": job_queue},
         )
         loops = {
             "deliver": self._dispatcher.run(),

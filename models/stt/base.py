@@ -93,8 +93,8 @@ class Segment:
     text: str
     start: float  # seconds
     end: float
-    avg_logprob: float
-    no_speech_prob: float
+    avg_logprob: float = 0.0
+    no_speech_prob: float = 0.0
     words: tuple[Word, ...] = ()
 
     def shifted(self, seconds: float) -> "Segment":

@@ -228,10 +228,8 @@ class Authenticator:
         self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
     ) -> Principal:
         """Authenticates a credential; client secrets only with `takes_secrets`. This ends a
-        single-use token.
-
-        Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or DatabaseUnavailable.
-        """
+        single-use token. Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
+        DatabaseUnavailable."""
         if credential.startswith(SECRET_PREFIX) and not takes_secrets:
             raise Unauthorized(MISPLACED_SECRET)
         try:
@@ -254,16 +252,11 @@ class Authenticator:
             )
 
     async def recheck(
-        self,
-        credential: str,
-        lookup: Lookup = _unlimited,
-        maker: bytes | TokenClaims | None = None,
+        self, credential: str, lookup: Lookup = _unlimited, maker: bytes | TokenClaims | None = None
     ) -> Principal:
-        """Authenticates again for a live session, without auditing a key that has ended.
-
-        With the `maker` of its principal, it authenticates the maker: a session outlives the client
-        secret that opened it, but not the key or token that made the secret.
-        """
+        """Authenticates again for a live session, without auditing a key that has ended. With the
+        `maker` of its principal, it authenticates the maker: a session outlives the client secret
+        that opened it, but not the key or token that made the secret."""
         if maker is not None:
             return await self._principal_of(maker, lookup)
         if is_api_key(credential):
@@ -330,10 +323,8 @@ class Authenticator:
         return await self._principals.get(reference, load)
 
     async def _require_known(self, digest: bytes) -> None:
-        """Raises TooManyUnknownKeys for an unknown digest, without a query per guess.
-
-        Endless guesses thus neither burden the database nor lock out keys at the same address.
-        """
+        """Raises TooManyUnknownKeys for an unknown digest, without a query per guess. Endless
+        guesses thus neither burden the database nor lock out keys at the same address."""
         if digest not in await self._digests.get(None, self._load_digests):
             raise TooManyUnknownKeys
 

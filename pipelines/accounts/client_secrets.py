@@ -63,11 +63,9 @@ class ClientSecrets:
         """Creates a secret with `scopes`, which the principal has, and its sessions' configuration.
 
         Without a configuration it is a browser token, of which `single_use` makes one that ends
-        when it is used. It lasts no longer than the key that makes
-        it. Raises InvalidRequest for a configuration of over MAX_CONFIGURATION_BYTES,
-        TooManyClientSecrets, Unauthorized when the workspace or login session is gone, or
-        DatabaseUnavailable.
-        """
+        when it is used. It lasts no longer than the key that makes it. Raises InvalidRequest for a
+        configuration of over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the
+        workspace or login session is gone, or DatabaseUnavailable."""
         data = json.dumps(configuration, ensure_ascii=False).encode()
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")
@@ -99,9 +97,7 @@ class ClientSecrets:
 
     async def configuration(self, principal: Principal) -> dict[str, Any] | None:
         """Reads the configuration of a client secret; None for a browser token or other credential.
-
-        Raises Unauthorized for a secret that is gone, DecryptionError, or DatabaseUnavailable.
-        """
+        Raises Unauthorized for a secret that is gone, DecryptionError, or DatabaseUnavailable."""
         if principal.secret is None or principal.is_visitor:
             return None
         row = await self._database.get(ClientSecret, principal.secret)

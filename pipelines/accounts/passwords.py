@@ -38,8 +38,7 @@ class Passwords:
 
     It does not block the event loop, and takes at most half of a core. Networks of clients take
     turns, and the network with the most requests in a full queue is refused with Overloaded, so
-    that none keeps the others out. An operator's command has no network.
-    """
+    that none keeps the others out. An operator's command has no network."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
@@ -57,11 +56,9 @@ class Passwords:
     async def hash_new(
         self, password: str, *known: str, field: str = "password", network: str = ""
     ) -> str:
-        """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess.
-
-        That is one of the MIN_GUESSES passwords guessed first, including those made of words about
-        the user in the `known` texts (NIST SP 800-63B, 3.1.1.2).
-        """
+        """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess. That
+        is one of the MIN_GUESSES passwords guessed first, including those made of words about the
+        user in the `known` texts (NIST SP 800-63B, 3.1.1.2)."""
 
         def checked() -> str:
             # Sign-ups alone need its list of 15 MB.
@@ -78,9 +75,7 @@ class Passwords:
 
     async def verify(self, stored: str | None, password: str, *, network: str = "") -> bool:
         """Verifies a password; takes as long for an account that does not exist (`stored` is None).
-
-        Raises Overloaded.
-        """
+        Raises Overloaded."""
         return await self._in_thread(lambda: self._matches(stored, password), network)
 
     def needs_rehash(self, stored: str) -> bool:

@@ -1,7 +1,5 @@
-"""Stops a process whose secrets or store of files differ from those of its database.
-
-It could verify no API key or token of the other processes, and read none of their data.
-"""
+"""Stops a process whose secrets or store of files differ from those of its database. It could
+verify no API key or token of the other processes, and read none of their data."""
 
 import hmac
 from collections.abc import Mapping
@@ -33,8 +31,7 @@ async def check_secret_fingerprints(
     `record` is false; older data keys remain, and have to be present, until all data is `rotated`
     to the first. `store` is the mark of the store of files, None when it does not answer.
 
-    Raises SettingsError, which names the variables, or DatabaseUnavailable.
-    """
+    Raises SettingsError, which names the variables, or DatabaseUnavailable."""
     marks = _marks(secrets)
     if store is not None:
         marks[STORE] = [store.encode()]

@@ -58,8 +58,6 @@ EMAIL_TAKEN = "email: an account with this address exists"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Origin of a sign-up or login."""
-
     address: str = ""
     user_agent: str = ""
     network: str = ""  # widest network that a single customer may have
@@ -84,8 +82,7 @@ class NewKey:
 @dataclass(eq=False, repr=False)
 class Accounts:
     """Users, workspaces and keys. A process has one instance: its authenticator caches
-    principals.
-    """
+    principals. Every method raises DatabaseUnavailable."""
 
     _database: Database
     _secrets: Secrets
@@ -106,9 +103,7 @@ class Accounts:
         invite: str | None = None,
     ) -> SignedIn:
         """Signs a user up; `email` is normalised. Uses up an invite, even where none is needed.
-
-        Raises SignUpClosed, InvalidInvite, EmailTaken, Overloaded or DatabaseUnavailable.
-        """
+        Raises SignUpClosed, InvalidInvite, EmailTaken or Overloaded."""
         if self._policy == "closed":
             raise SignUpClosed
         if self._policy == "invite" and not invite:
@@ -137,7 +132,7 @@ class Accounts:
         return code
 
     async def log_in(self, email: str, password: str, origin: Origin = Origin()) -> SignedIn:
-        """Logs a user in. Raises Unauthorized, Overloaded or DatabaseUnavailable."""
+        """Logs a user in. Raises Unauthorized or Overloaded."""
         account = await self._database.read(accounts.find_user, User.email == email)
         stored = account[0].password_hash if account else None
         network = origin.network
@@ -152,17 +147,14 @@ class Accounts:
         return self._signed_in(user, workspace, login)
 
     async def knows_address(self, email: str, address: str) -> bool:
-        """Whether a kept session of the account came from there. Raises DatabaseUnavailable."""
+        """Whether a kept session of the account came from there."""
         return await self._database.read(sessions.knows_address, email, address)
 
     async def change_password(
         self, principal: Principal, current: str, new: str, network: str = ""
     ) -> None:
-        """Changes the password, and ends all other tokens of the user.
-
-        Raises WrongPassword, InsufficientScope for an API key, Unauthorized for a deleted user,
-        Overloaded or DatabaseUnavailable.
-        """
+        """Changes the password, and ends all other tokens of the user. Raises WrongPassword,
+        InsufficientScope for an API key, Unauthorized for a deleted user, or Overloaded."""
         _require_token(principal, "change the password")
         user = await self._database.get(User, principal.user_id)
         if user is None:
@@ -178,23 +170,21 @@ class Accounts:
         self.authenticator.forget_tokens(principal.user_id)
 
     async def sessions(self, principal: Principal) -> list[LoginSession]:
-        """Lists the live sessions of the user, newest first. Raises DatabaseUnavailable."""
+        """Lists the live sessions of the user, newest first."""
         return await self._database.read(sessions.sessions_of, principal.user_id, utc_now())
 
     async def end_session(self, principal: Principal, session_id: UUID) -> None:
-        """Ends a session and its token, with live sockets. Raises NotFound or
-        DatabaseUnavailable.
-        """
+        """Ends a session and its token, with live sockets. Raises NotFound."""
         await self._database.run(_end_session, principal, session_id)
         self.authenticator.forget_tokens(principal.user_id)
 
     async def end_other_sessions(self, principal: Principal) -> None:
-        """Ends all tokens of the user but the caller's. Raises DatabaseUnavailable."""
+        """Ends all tokens of the user but the caller's."""
         await self._database.run(_end_other_sessions, principal)
         self.authenticator.forget_tokens(principal.user_id)
 
     async def log_out(self, principal: Principal) -> None:
-        """Ends the caller's token. Raises InsufficientScope for a key, or DatabaseUnavailable."""
+        """Ends the caller's token. Raises InsufficientScope for a key."""
         _require_token(principal, "log out")
         user_id, session_id = principal.user_id, principal.session_id
         await self._database.run(sessions.log_out, user_id, session_id, utc_now())
@@ -203,7 +193,7 @@ class Accounts:
     async def update_profile(
         self, principal: Principal, name: str | None, company: str | None
     ) -> User:
-        """Changes the fields that are not None. Raises Unauthorized or DatabaseUnavailable."""
+        """Changes the fields that are not None. Raises Unauthorized."""
         return await self._database.run(
             _change, principal, User, principal.user_id, name=name, company=company
         )
@@ -228,10 +218,8 @@ class Accounts:
         retention: str | None,
         speech_history_days: int | None = None,
     ) -> Workspace:
-        """Changes the fields that are not None; other processes notice within seconds.
-
-        Raises Unauthorized when the workspace is gone, or DatabaseUnavailable.
-        """
+        """Changes the fields that are not None; other processes notice within seconds. Raises
+        Unauthorized when the workspace is gone."""
         workspace = await self._database.run(
             _change,
             principal,
@@ -263,11 +251,9 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Creates a key with `scopes` of the caller's, all of them when None.
-
-        It lasts no longer than the key that makes it. Raises InsufficientScope, InvalidRequest at
-        MAX_KEYS or for a later end, or DatabaseUnavailable.
-        """
+        """Creates a key with `scopes` of the caller's, all of them when None. It lasts no longer
+        than the key that makes it. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or
+        for a later end."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -284,20 +270,18 @@ class Accounts:
         return new
 
     async def list_keys(self, principal: Principal) -> list[ApiKey]:
-        """Lists the workspace's keys, newest first. Raises DatabaseUnavailable."""
+        """Lists the workspace's keys, newest first."""
         return await self._database.read(accounts.keys_of, principal.workspace_id)
 
     async def delete_key(self, principal: Principal, key_id: int) -> None:
-        """Revokes a key. Raises NotFound or DatabaseUnavailable."""
+        """Revokes a key. Raises NotFound."""
         await self._database.run(_delete_key, principal, key_id)
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """Creates an owner, a workspace and a key in an empty database; returns the key.
-
-        None when there is a workspace already. The owner has no usable password: the account
-        is used through its key.
-        """
+        """Creates an owner, a workspace and a key in an empty database; returns the key. None when
+        there is a workspace already. The owner has no usable password: the account is used through
+        its key."""
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)
         new = self._new_key(workspace.id, "First key", frozenset(SCOPES), None)
@@ -315,8 +299,7 @@ class Accounts:
 
     async def login_link(self, workspace_id: int) -> str | None:
         """Creates the token of a link that logs the workspace's user in once, and ends earlier
-        ones; None without such a workspace. Only its HMAC is stored. Raises DatabaseUnavailable.
-        """
+        ones; None without such a workspace. Only its HMAC is stored."""
         account = await self._database.read(accounts.find_user, Workspace.id == workspace_id)
         if account is None:
             return None
@@ -330,9 +313,7 @@ class Accounts:
         return token
 
     async def follow_link(self, token: str, workspace_id: int, origin: Origin) -> SignedIn:
-        """Logs in with the token of `login_link`, which ends. Raises Unauthorized or
-        DatabaseUnavailable.
-        """
+        """Logs in with the token of `login_link`, which ends. Raises Unauthorized."""
         digest = self._link_digest(token)
         origin = replace(origin, address=THIS_MACHINE)
         return self._signed_in(
@@ -345,8 +326,7 @@ class Accounts:
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
         """Creates a key with every scope, for a workspace that lost its keys. Raises
-        InvalidRequest.
-        """
+        InvalidRequest."""
         new = self._new_key(workspace_id, "Recovered", frozenset(SCOPES), None)
         await self._database.run(_add_key_within_limit, new.row, actor)
         return new.key
@@ -354,10 +334,8 @@ class Accounts:
     async def reset_password(
         self, workspace: Workspace, password: str, email: str | None, actor: str
     ) -> User:
-        """Sets the owner's password, and perhaps address, and ends all sessions.
-
-        Raises InvalidRequest, EmailTaken, Unauthorized or DatabaseUnavailable.
-        """
+        """Sets the owner's password, and perhaps address, and ends all sessions. Raises
+        InvalidRequest, EmailTaken or Unauthorized."""
         changed = await self._passwords.hash_new(password, email or "", workspace.name)
         owner, by = workspace.owner_id, (workspace.id, actor)
         try:

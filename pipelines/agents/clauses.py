@@ -3,8 +3,7 @@
 The first piece is a clause or phrase, so that speech starts early: it ends at the first punctuation
 mark after a few words, or before a preposition or conjunction. Under load it is longer, since the
 next piece has to be written while it sounds. Later pieces are whole sentences, which sound better,
-unless a gap would be heard before a sentence ends.
-"""
+unless a gap would be heard before a sentence ends."""
 
 import math
 import re
@@ -57,11 +56,9 @@ class ClauseSplitter:
         self._rest += text
 
     def take(self, urgency: Urgency, *, letters_per_s: float = math.inf) -> str:
-        """Returns the next piece that can be spoken, or "".
-
-        `letters_per_s` is the rate at which the answer grows. A first piece is so long that
-        FOLLOWING letters are there before it has been heard.
-        """
+        """Returns the next piece that can be spoken, or "". `letters_per_s` is the rate at which
+        the answer grows. A first piece is so long that FOLLOWING letters are there before it has
+        been heard."""
         sentence = finished(self._rest, self._language)
         if self._is_first:
             ends = chain((sentence,), self._clause_ends(Urgency.SOON))
@@ -72,10 +69,8 @@ class ClauseSplitter:
         return self._cut(size) if self._rest[:size].strip() else ""
 
     def drop_unfinished(self) -> bool:
-        """Drops the text after the last sentence that has ended and was not returned yet.
-
-        Returns False, and drops nothing, if there is no such sentence.
-        """
+        """Drops the text after the last sentence that has ended and was not returned yet. Returns
+        False, and drops nothing, if there is no such sentence."""
         size = uncut(self._rest, finished(self._rest, self._language))
         self._rest = self._rest[: size or None]
         return bool(size)

@@ -1,8 +1,7 @@
 """Speculative work of the language model, which costs nothing unless its result is used.
 
 While the user speaks, the model reads the beginning of the turn into its prefix cache. When the
-turn has probably ended, the answer is begun as a draft.
-"""
+turn has probably ended, the answer is begun as a draft."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,11 +18,9 @@ from pipelines.tasks import TaskSet
 
 @dataclass(slots=True)
 class Drafts:
-    """The drafts of one session: answers that are discarded when the user says more.
-
-    A draft starts when the prompt that is read ahead has been read: it needs the same slot of the
-    model, whose cache it continues.
-    """
+    """The drafts of one session: answers that are discarded when the user says more. A draft starts
+    when the prompt that is read ahead has been read: it needs the same slot of the model, whose
+    cache it continues."""
 
     chats: ChatPipeline
     count_prompts: Callable[[int], Awaitable[bool]]  # adds to warm prompts; False: too many
@@ -40,10 +37,8 @@ class Drafts:
 
     async def warm_up(self, request: ChatRequest) -> None:
         """Lets the model read a prompt before anything is said, unless it is the same as the last.
-
         Does nothing if too many warm prompts of the workspace have led to no answer: they would
-        keep the model busy for nothing.
-        """
+        keep the model busy for nothing."""
         prompt = request.generation.messages[:1], request.generation.tools
         is_new = prompt != self._warm_prompt
         self._warm_prompt = prompt
@@ -62,10 +57,8 @@ class Drafts:
         self._drafts[turn_id] = self._tasks.start(self._start(request), "draft")
 
     async def take(self, turn_id: str) -> Completion | None:
-        """Returns the draft of a turn, which is charged from now on; None if there is none.
-
-        Raises the errors of `ChatPipeline.start`.
-        """
+        """Returns the draft of a turn, which is charged from now on; None if there is none. Raises
+        the errors of `ChatPipeline.start`."""
         draft = self._drafts.get(turn_id)
         if draft is None:
             return None

@@ -1,8 +1,7 @@
 """Holds the price of an answer's speech before the answer begins.
 
 With a hold for each sentence, an answer could begin that the credit does not cover to its end, and
-the first clause would wait for the database.
-"""
+the first clause would wait for the database."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,10 +20,8 @@ HELD_CHARACTERS = 1000  # about 70 s of speech, which few answers exceed
 
 @dataclass(eq=False, repr=False)
 class HeldSpeech(PaidSynthesis):
-    """The synthesis of one answer, of which the text counted by `count_sent` is charged.
-
-    The texts of the answer have no charges and webhook events of their own: the session has them.
-    """
+    """The synthesis of one answer, of which the text counted by `count_sent` is charged. The texts
+    of the answer have no charges and webhook events of their own: the session has them."""
 
     workspace_id: int
     payer: Operation
@@ -57,10 +54,8 @@ class HeldSpeech(PaidSynthesis):
         self.spoken += units
 
     async def hold(self, characters: int) -> None:
-        """Holds the price of that many more characters.
-
-        Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Holds the price of that many more characters. Raises InsufficientCredit or
+        DatabaseUnavailable."""
         charge = await self.billing.hold(self.workspace_id, "tts", characters, self.payer)
         self.charges.append(await self._stack.enter_async_context(charge))
 
@@ -85,11 +80,9 @@ class AgentVoice:
 async def hold_speech(
     synthesis: PaidSynthesis, workspace_id: int, payer: Operation
 ) -> AsyncIterator[HeldSpeech]:
-    """Holds the price of an answer, and charges at the end for what was sent.
-
-    An interrupted answer is charged, too; a failure of the service costs nothing. Raises
-    InsufficientCredit or DatabaseUnavailable before the answer begins.
-    """
+    """Holds the price of an answer, and charges at the end for what was sent. An interrupted answer
+    is charged, too; a failure of the service costs nothing. Raises InsufficientCredit or
+    DatabaseUnavailable before the answer begins."""
     async with AsyncExitStack() as charges:
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)

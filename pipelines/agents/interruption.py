@@ -1,8 +1,7 @@
 """Decides whether speech of the user during the agent's speech is an interruption (barge-in).
 
 A cough has no words; "mhm" is a back-channel, by which listeners only show that they listen (Yngve
-1970); an echo repeats what the agent has just said. All other speech interrupts.
-"""
+1970); an echo repeats what the agent has just said. All other speech interrupts."""
 
 import re
 from collections.abc import Iterable
@@ -46,10 +45,8 @@ def is_back_channel(text: str) -> bool:
 
 
 def is_echo(text: str, spoken: str) -> bool:
-    """Whether the text repeats words of the agent, which the microphone has picked up.
-
-    `spoken` is what the agent has said in the last seconds.
-    """
+    """Whether the text repeats words of the agent, which the microphone has picked up. `spoken` is
+    what the agent has said in the last seconds."""
     words = words_of(text)
     spoken_words = words_of(spoken)
     if not words or not spoken_words:
@@ -60,10 +57,8 @@ def is_echo(text: str, spoken: str) -> bool:
 
 def interrupts(speech: Heard, spoken: str) -> bool:
     """Whether the user's speech interrupts the agent, which has said `spoken` in the last seconds.
-
     Speech that is short and still goes on never does, nor does a short sound that the recogniser
-    understands with little confidence.
-    """
+    understands with little confidence."""
     text = speech.text
     if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
         return False

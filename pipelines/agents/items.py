@@ -1,8 +1,7 @@
 """The items of a spoken conversation, in order, and the messages that a language model reads.
 
 Items are messages, function calls and their outputs, with the semantics of OpenAI's Realtime API
-(https://platform.openai.com/docs/guides/realtime).
-"""
+(https://platform.openai.com/docs/guides/realtime)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +29,6 @@ class ItemNotFound(InvalidRequest):
 
 @dataclass(slots=True)
 class Part:
-    """A part of a message."""
-
     kind: PartKind
     text: str = ""  # the transcript if the part is audio
     audio_ms: int = 0
@@ -70,7 +67,6 @@ class Item:
 
     @property
     def text(self) -> str:
-        """The text of all parts."""
         return "\n".join(part.text for part in self.parts if part.text)
 
     @property
@@ -80,8 +76,6 @@ class Item:
 
 
 class ConversationItems:
-    """The items of one conversation, in order."""
-
     def __init__(self) -> None:
         self._items: dict[str, Item] = {}
         self._order: list[str] = []
@@ -113,9 +107,7 @@ class ConversationItems:
 
     def add(self, item: Item, after: str | None = None) -> None:
         """Adds an item at the end, after the item `after`, or at the beginning if that is "root".
-
-        Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full.
-        """
+        Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full."""
         if item.id in self._items:
             raise InvalidRequest(f"item.id: the conversation has an item {item.id!r} already")
         self.check_room(item.characters)
@@ -150,10 +142,7 @@ class ConversationItems:
 
     def truncate(self, item_id: str, part: int, end_ms: int) -> None:
         """Cuts the spoken part of an assistant's message at `end_ms` of its audio, so that the
-        model reads only what the user has heard.
-
-        Raises ItemNotFound or InvalidRequest.
-        """
+        model reads only what the user has heard. Raises ItemNotFound or InvalidRequest."""
         item = self.find(item_id)
         if item.kind != "message" or item.role != "assistant":
             raise InvalidRequest("item_id: only messages of the assistant can be truncated")
@@ -166,11 +155,9 @@ class ConversationItems:
 
 
 def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
-    """Converts items to the messages that the model reads.
-
-    Messages without text and outputs without a call are left out. Calls without an output get an
-    empty one, since models expect an output for each call.
-    """
+    """Converts items to the messages that the model reads. Messages without text and outputs
+    without a call are left out. Calls without an output get an empty one, since models expect an
+    output for each call."""
     messages: list[ChatMessage] = []
     waiting: list[str] = []  # ids of calls that no output has followed yet
 
@@ -207,9 +194,7 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
 def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """Splits messages into the history and the last turn, which is never cut.
-
-    The last turn begins with the user's last message.
-    """
+    """Splits messages into the history and the last turn, which is never cut. The last turn begins
+    with the user's last message."""
     at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

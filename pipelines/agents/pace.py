@@ -12,8 +12,7 @@ class WritingPace:
 
     The pace depends on the load of the machine: one session on 2 cores gets 80 to 90 letters a
     second of the larger chat model, each of four sessions 20 to 34. The deltas of earlier answers
-    of the session count, too.
-    """
+    of the session count, too."""
 
     def __init__(self) -> None:
         self._letters = FIRST_GUESS * GUESS_S

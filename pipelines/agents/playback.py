@@ -1,8 +1,7 @@
 """The pace at which an agent's speech is sent, so that it can be stopped in time.
 
 Speech is synthesised many times faster than it plays. A client that has only little more audio than
-it has played falls silent soon after an interruption, even if it does not stop playback itself.
-"""
+it has played falls silent soon after an interruption, even if it does not stop playback itself."""
 
 import asyncio
 import time
@@ -34,7 +33,6 @@ class Playback:
 
     @property
     def played_s(self) -> float:
-        """Seconds of audio that the client has played."""
         return self.sent_s - self.left_s
 
     def hold(self) -> None:

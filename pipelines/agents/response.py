@@ -82,8 +82,7 @@ class Answer:
 
         If the answer is sent as a whole (`is_whole`), nothing of it counts as sent before its end.
         Unless the client has set a limit (`is_limited`), the answer ends with the sentence that
-        reaches MAX_SPEECH_S.
-        """
+        reaches MAX_SPEECH_S."""
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
         self.model = completion.model  # id
@@ -118,12 +117,9 @@ class Answer:
         return self._credit.sent if self._credit else 0
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
-        """Yields the answer at the pace of its playback.
-
-        When the generator ends or is closed, the speech that was taken is charged, and all text
-        that was generated; if the service stops, only the text that was taken. Raises EngineError,
-        PipelineError or DatabaseError.
-        """
+        """Yields the answer at the pace of its playback. When the generator ends or is closed, the
+        speech that was taken is charged, and all text that was generated; if the service stops,
+        only the text that was taken. Raises EngineError, PipelineError or DatabaseError."""
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:
@@ -226,10 +222,8 @@ class Answer:
 
     async def _speak_piece(self, voice: SpeechStream, text: str, *, in_parts: bool) -> None:
         """Speaks a piece. Its transcript is sent along with the audio of each word, so that a
-        client which is interrupted has little more text than the user heard.
-
-        `in_parts` synthesises it in parts, since a gap would be heard if it came as a whole.
-        """
+        client which is interrupted has little more text than the user heard. `in_parts` synthesises
+        it in parts, since a gap would be heard if it came as a whole."""
         begins = self._spoken  # offset of the piece in the answer
         sent = 0  # characters of the piece
         charged = self._credit.spoken if self._credit else 0

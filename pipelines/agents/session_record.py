@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
-from db.database import utc_now
+from db.database import iso_moment, utc_now
 from db.errors import DatabaseError
 from db.webhooks import NewEvent
 from pipelines.agents.items import Item, as_messages
@@ -42,14 +42,12 @@ class SessionRecord:
         self._session_id = session_id
         self._model = model
         self._began_at = time.monotonic()
-        self._started_at = utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._started_at = iso_moment(utc_now())
 
     async def save_chat(self, wanted: bool) -> UUID | None:
-        """Sets whether the conversation becomes a chat, and returns the id of that chat.
-
-        Returns None if it does not. Raises PlanRequired or DatabaseUnavailable, and then changes
-        nothing.
-        """
+        """Sets whether the conversation becomes a chat, and returns the id of that chat. Returns
+        None if it does not. Raises PlanRequired or DatabaseUnavailable, and then changes
+        nothing."""
         if not (wanted and self._may_save):
             self._chat_id = None
         elif self._chat_id is None:
@@ -86,7 +84,6 @@ class SessionRecord:
             await self._events.record(self._workspace_id, NewEvent("agent.session.completed", data))
 
     async def _save(self, items: list[Item]) -> UUID | None:
-        """Saves the chat if one is wanted, and returns its id."""
         messages = as_messages(items)
         if self._chat_id is None or not messages:
             return None

@@ -4,8 +4,7 @@ Integrated loudness follows ITU-R BS.1770-4 (K-weighting, blocks of 400 ms every
 -70 LUFS and 10 LU below the mean), true peaks those of its annex 2 (4x oversampling), and units
 those of EBU R 128. The limiter is a look-ahead limiter: the least gain within a window, smoothed.
 Tempo and pitch are changed by Signalsmith Stretch, a phase vocoder:
-https://github.com/Signalsmith-Audio/signalsmith-stretch.
-"""
+https://github.com/Signalsmith-Audio/signalsmith-stretch."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import lru_cache
@@ -67,8 +66,7 @@ def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[P
 
     `blocks` gives the speech after a high-pass, float32 [n] each, and is called three times: for
     the loudness, for what the limiter takes of it, and for the result. Yields an empty block for
-    each that it only measures, so that no step takes long. Blocking: 3 ms a second.
-    """
+    each that it only measures, so that no step takes long. Blocking: 3 ms a second."""
     loudness = yield from measure_lufs(blocks(), sample_rate)
     if not np.isfinite(loudness):
         yield from blocks()
@@ -85,10 +83,8 @@ def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[P
 
 
 def measure_lufs(blocks: Iterable[Pcm], sample_rate: int) -> Generator[Pcm, None, float]:
-    """Measures integrated loudness; -inf for silence. Repeats a signal shorter than 0.4 s.
-
-    Yields an empty block for each of `blocks`.
-    """
+    """Measures integrated loudness; -inf for silence. Repeats a signal shorter than 0.4 s. Yields
+    an empty block for each of `blocks`."""
     shortest = int(np.ceil(SHORTEST_S * sample_rate)) + 1
     meter = LoudnessMeter(sample_rate)
     pcm: Pcm = np.zeros(0, dtype=np.float32)  # until it is long enough
@@ -232,11 +228,9 @@ class TruePeakLimiter:
 
 
 class LoudnessNormaliser:
-    """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead.
-
-    It starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
-    Without one it measures the voice within its first seconds.
-    """
+    """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead. It
+    starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
+    Without one it measures the voice within its first seconds."""
 
     def __init__(self, target_lufs: float, remembered_lufs: float | None = None) -> None:
         self._target_lufs = target_lufs
@@ -247,10 +241,8 @@ class LoudnessNormaliser:
         self._gain_db: float | None = None
 
     def process(self, pcm: Pcm, sample_rate: int) -> Pcm:
-        """Normalises float32 [n]; holds back the last 9 ms (look-ahead).
-
-        `sample_rate` stays the same for the whole stream. Blocking: about 1 ms for 0.5 s.
-        """
+        """Normalises float32 [n]; holds back the last 9 ms (look-ahead). `sample_rate` stays the
+        same for the whole stream. Blocking: about 1 ms for 0.5 s."""
         if not self._sample_rate:
             self._sample_rate = sample_rate
             self._input = LoudnessMeter(sample_rate)
@@ -354,10 +346,8 @@ def stretch(pcm: Pcm, sample_rate: int, *, tempo: float = 1.0, pitch: float = 1.
 
 
 class SeamTrimmer:
-    """Trimmer of an engine's silence at both ends of a streamed chunk, with fades.
-
-    Quiet samples are held back until louder ones follow, as are the last 4 ms (for the fade).
-    """
+    """Trimmer of an engine's silence at both ends of a streamed chunk, with fades. Quiet samples
+    are held back until louder ones follow, as are the last 4 ms (for the fade)."""
 
     def __init__(self, sample_rate: int) -> None:
         self._kept = int(_KEPT_S * sample_rate)

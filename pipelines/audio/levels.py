@@ -61,10 +61,8 @@ class Mixdown:
 
 
 class Leveller:
-    """Removes a constant offset from frames, and amplifies speech that is too quiet.
-
-    The gain follows the loudest frames above the noise, so that noise alone is not amplified.
-    """
+    """Removes a constant offset from frames, and amplifies speech that is too quiet. The gain
+    follows the loudest frames above the noise, so that noise alone is not amplified."""
 
     def __init__(self) -> None:
         self._offset: float | None = None
@@ -83,7 +81,6 @@ class Leveller:
         return _changed(frames, self.offsets(frames), self._gains(frames))
 
     def offsets(self, frames: NDArray[np.float32]) -> Column:
-        """Computes the offset at each frame."""
         offsets = np.zeros((len(frames), 1), np.float32)
         for index, mean in enumerate(frames.mean(axis=1).tolist()):
             before = mean if self._offset is None else self._offset
@@ -105,10 +102,8 @@ class Leveller:
 
 def levelled(pcm: Pcm) -> tuple[Pcm, bool]:
     """Remove the offset of a whole signal, float32 [n] at 16 kHz, and amplify it by a single gain.
-
     Also returns whether the signal is below QUIET. If nothing changes, it is the same array: files
-    are mapped, and a copy of an hour would be 230 MB.
-    """
+    are mapped, and a copy of an hour would be 230 MB."""
     levels = np.concatenate([np.zeros(1), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
     audible = levels[levels > NOISE]
     sounds = audible[audible > OVER_NOISE * np.percentile(audible, 10)] if len(audible) else audible

@@ -1,7 +1,5 @@
-"""Measures of a recording: signal-to-noise ratio, level, clipping and pitch.
-
-The pitch is by autocorrelation normalised by that of the window (Boersma 1993).
-"""
+"""Measures of a recording: signal-to-noise ratio, level, clipping and pitch. The pitch is by
+autocorrelation normalised by that of the window (Boersma 1993)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +23,6 @@ Speech = NDArray[np.bool_]
 
 
 def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
-    """Computes the mean square of each frame."""
     padded = np.zeros(frames * frame_samples, np.float32)
     padded[: len(pcm)] = pcm[: len(padded)]
     powers: NDArray[np.float64] = np.square(padded.reshape(frames, frame_samples)).mean(
@@ -35,17 +32,14 @@ def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
 
 
 def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
-    """Joins the frames with speech."""
     kept = np.repeat(speech, frame_samples)[: len(pcm)]
     return pcm[: len(kept)][kept]
 
 
 def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples: int) -> float:
-    """Measures how much louder the speech is than its pauses, in dB.
-
-    Without a pause the quietest frames of the speech are taken for the noise. Frames of digital
-    silence are ignored, since they hold no noise of the room.
-    """
+    """Measures how much louder the speech is than its pauses, in dB. Without a pause the quietest
+    frames of the speech are taken for the noise. Frames of digital silence are ignored, since they
+    hold no noise of the room."""
     powers = _powers(pcm, frame_samples, len(speech))
     sounding = powers > SILENT
     spoken = powers[speech & sounding]

@@ -1,7 +1,5 @@
-"""Removes steady noise from a microphone: the noise suppressor and gain control of WebRTC.
-
-It takes 0.1 to 0.4 % of a core for each stream.
-"""
+"""Removes steady noise from a microphone: the noise suppressor and gain control of WebRTC. It takes
+0.1 to 0.4 % of a core for each stream."""
 
 from webrtc_noise_gain import AudioProcessor
 

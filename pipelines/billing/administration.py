@@ -37,10 +37,8 @@ def customers(
     *,
     free_workspace_id: int | None = None,
 ) -> list[Customer]:
-    """Lists workspaces with their owners, selected as by `list_users`.
-
-    The plan of the owner of a service alone on its machine is `OWNER_PLAN`, whatever is stored.
-    """
+    """Lists workspaces with their owners, selected as by `list_users`. The plan of the owner of a
+    service alone on its machine is `OWNER_PLAN`, whatever is stored."""
     return [
         Customer(
             str(workspace.id),
@@ -58,11 +56,9 @@ def customers(
 async def change_credit(
     database: Database, workspace_id: int, micro_usd: int, reference: str | None
 ) -> tuple[float, bool]:
-    """Adds to the credit of a workspace, or takes from it if `micro_usd` is negative.
-
-    Returns the credit in USD, and False if the `reference` was booked before. Raises NotFound
-    without an account, InvalidRequest if the credit is lower than the amount to take.
-    """
+    """Adds to the credit of a workspace, or takes from it if `micro_usd` is negative. Returns the
+    credit in USD, and False if the `reference` was booked before. Raises NotFound without an
+    account, InvalidRequest if the credit is lower than the amount to take."""
     operation = f"operator:{reference or uuid4().hex}"
     outcome = await database.run(ledger.change_credit, workspace_id, operation, micro_usd, ACTOR)
     credit = to_usd(await database.read(ledger.credit_of, workspace_id))

@@ -1,7 +1,5 @@
-"""Charges for live audio in slices as it arrives, so that a long session holds little credit.
-
-When the credit does not cover a whole slice, the slice is as long as the credit lasts.
-"""
+"""Charges for live audio in slices as it arrives, so that a long session holds little credit. When
+the credit does not cover a whole slice, the slice is as long as the credit lasts."""
 
 import asyncio
 import time
@@ -45,11 +43,9 @@ class AudioMeter:
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:
-        """Holds the price of audio up to `total_ms`; call it before the audio is processed.
-
-        Does nothing after `settle`. Raises InsufficientCredit or DatabaseUnavailable: then the
-        audio may not be processed.
-        """
+        """Holds the price of audio up to `total_ms`; call it before the audio is processed. Does
+        nothing after `settle`. Raises InsufficientCredit or DatabaseUnavailable: then the audio may
+        not be processed."""
         while total_ms > self._ends_ms and not self._settled:
             await self._begin_slice(self._ends_ms)
         if self._settled:
@@ -68,10 +64,8 @@ class AudioMeter:
             self.forgive(round(seconds * 1000))
 
     async def settle(self, *events: NewEvent) -> None:
-        """Charges for the processed audio and adds the events; further calls do nothing.
-
-        Both have started before the first await, and continue if the caller is cancelled.
-        """
+        """Charges for the processed audio and adds the events; further calls do nothing. Both have
+        started before the first await, and continue if the caller is cancelled."""
         if self._settled:
             return
         self._settled = True

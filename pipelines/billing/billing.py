@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Protocol, Self
 from weakref import WeakSet
 
 from sqlmodel import Session
@@ -85,11 +85,9 @@ class Charge:
         return 0 if self.is_free else self._billing.cost(self.service, units)
 
     async def capture(self, units: int, *events: NewEvent) -> int:
-        """Charges for `units`, releases the rest, and adds the events, in one transaction.
-
-        Returns the amount charged in micro-USD; 0 if the charge was settled before. Raises
-        DatabaseUnavailable: then retry, or `release`, which also refunds an unconfirmed capture.
-        """
+        """Charges for `units`, releases the rest, and adds the events, in one transaction. Returns
+        the amount charged in micro-USD; 0 if the charge was settled before. Raises
+        DatabaseUnavailable: then retry, or `release`, which also refunds an unconfirmed capture."""
         if self.is_settled:
             return 0
         self.is_settled = True
@@ -101,10 +99,8 @@ class Charge:
             raise
 
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
-        """Captures like `capture`, for work that was delivered already.
-
-        While the database is down, retries in the background, and returns the expected amount.
-        """
+        """Captures like `capture`, for work that was delivered already. While the database is down,
+        retries in the background, and returns the expected amount."""
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
@@ -112,10 +108,8 @@ class Charge:
             return self.cost(min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
-        """Releases the hold and adds the events, in one transaction.
-
-        While the database is down, retries in the background.
-        """
+        """Releases the hold and adds the events, in one transaction. While the database is down,
+        retries in the background."""
         if self.is_settled:
             return
         self.is_settled = True
@@ -125,11 +119,9 @@ class Charge:
             self._settle_later(self._release, *events)
 
     def progress(self, units: int, *, is_sent: bool = True) -> None:
-        """Notes the units done so far, which a caller that leaves pays for.
-
-        Units that are not sent yet, as the answer is sent when complete, are charged only to a
-        caller that leaves too often.
-        """
+        """Notes the units done so far, which a caller that leaves pays for. Units that are not sent
+        yet, as the answer is sent when complete, are charged only to a caller that leaves too
+        often."""
         if is_sent:
             self.used = max(self.used, min(units, self.units))
         else:
@@ -149,9 +141,8 @@ class Charge:
 
     def mark_paid(self) -> None:
         """Notes that an earlier run was charged but not answered, so that this run costs nothing.
-
-        `release` refunds the earlier charge: then this run has failed, and is not answered either.
-        """
+        `release` refunds the earlier charge: then this run has failed, and is not answered
+        either."""
         self._is_paid = self._may_be_charged = True
 
     async def __aenter__(self) -> Self:
@@ -267,17 +258,11 @@ class Billing:
         return await self._database.read(ledger.held_of, workspace_id)
 
     async def check_credit(
-        self,
-        workspace_id: int,
-        service: Service,
-        units: int,
-        operation: Operation,
+        self, workspace_id: int, service: Service, units: int, operation: Operation
     ) -> None:
-        """Checks credit before work whose price is not known yet, of at least `units`.
-
-        A request whose `operation` has a hold or was charged may run again without credit. Raises
-        InsufficientCredit or DatabaseUnavailable.
-        """
+        """Checks credit before work whose price is not known yet, of at least `units`. A request
+        whose `operation` has a hold or was charged may run again without credit. Raises
+        InsufficientCredit or DatabaseUnavailable."""
         least = self.cost(service, units)
         if await self._spendable(workspace_id, least, operation) < least:
             raise self.refusal(service, least)
@@ -286,13 +271,11 @@ class Billing:
     async def decoding(
         self, workspace_id: int, least_ms: int, most_s: float, operation: Operation
     ) -> AsyncIterator[float]:
-        """Wraps decoding like `counted_failure`; yields the seconds that the credit pays for.
-
-        They are at most `most_s`. Raises InsufficientCredit if the credit is too low for the audio.
-        """
+        """Wraps decoding like `counted_failure`; yields the seconds that the credit pays for. They
+        are at most `most_s`. Raises InsufficientCredit if the credit is too low for the audio."""
         most = self.cost("stt", round(most_s * 1000))
         credit = await self._spendable(workspace_id, most, operation)
-        async with self.counted_failure(workspace_id, "stt", least_ms, operation):
+        async with self.counted_failure(workspace_id, least_ms, operation):
             try:
                 yield most_s if credit >= most else self.affordable_ms(credit) / 1000
             except AudioTooLong:
@@ -325,11 +308,9 @@ class Billing:
         *,
         failed: FailureEvent | None = None,
     ) -> Charge:
-        """Holds the price of at most `units` until the charge is settled.
-
-        The `operation` pays, and makes the hold idempotent if it has a name; `failed` makes the
-        event that reports a failure. Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Holds the price of at most `units` until the charge is settled. The `operation` pays, and
+        makes the hold idempotent if it has a name; `failed` makes the event that reports a failure.
+        Raises InsufficientCredit or DatabaseUnavailable."""
         name = operation.next_hold()
         is_free = operation.is_free
         charge = Charge(self, workspace_id, service, units, name, failed, is_free=is_free)
@@ -360,11 +341,8 @@ class Billing:
     async def settle(
         self, charge: Charge, work: Settlement, events: tuple[NewEvent, ...] = ()
     ) -> int:
-        """Runs `work` in one transaction; returns the amount charged in micro-USD.
-
-        If the caller is cancelled, it continues in the background, as `settle_later`. Raises
-        DatabaseUnavailable.
-        """
+        """Runs `work` in one transaction; returns the amount charged in micro-USD. If the caller is
+        cancelled, it continues in the background, as `settle_later`. Raises DatabaseUnavailable."""
         settling = self._tasks.start(self._settle(charge, work, events))
         try:
             return await asyncio.shield(settling)
@@ -379,10 +357,8 @@ class Billing:
         events: tuple[NewEvent, ...] = (),
         running: Awaitable[int] | None = None,
     ) -> None:
-        """Settles like `settle`, in the background, with retries while the database is down.
-
-        The first attempt is the `running` one, if any.
-        """
+        """Settles like `settle`, in the background, with retries while the database is down. The
+        first attempt is the `running` one, if any."""
         attempts = chain(
             [] if running is None else [running],
             (self._settle(charge, work, events) for _ in count()),
@@ -400,11 +376,9 @@ class Billing:
         self._tasks.start(settle())
 
     def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        """Settles work of which the caller received nothing, in the background.
-
-        It is `free`, as for a lost connection, until the workspace has abandoned too much work in
-        an hour: a client that always hangs up before the answer must not use the models for free.
-        """
+        """Settles work of which the caller received nothing, in the background. It is `free`, as
+        for a lost connection, until the workspace has abandoned too much work in an hour: a client
+        that always hangs up before the answer must not use the models for free."""
 
         async def settle() -> None:
             is_free = await self.count_abandoned(charge.workspace_id, charge.service)
@@ -413,32 +387,36 @@ class Billing:
         self._tasks.start(settle())
 
     @asynccontextmanager
-    async def counted_failure(
-        self, workspace_id: int, service: Service, units: int, operation: Operation
+    async def checking(
+        self, workspace_id: int, least_ms: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Wraps work that precedes its hold, such as decoding.
+        """Wraps the check of recordings, which is free, like `counted_failure`. Raises
+        InsufficientCredit or DatabaseUnavailable."""
+        await self.check_credit(workspace_id, "stt", least_ms, operation)
+        async with self.counted_failure(workspace_id, least_ms, operation):
+            yield
 
-        If the caller leaves or causes a failure, it counts as abandoned work: beyond the hourly
-        limit, `units` are charged in the background, to the API key of the `operation`.
-        """
+    @asynccontextmanager
+    async def counted_failure(
+        self, workspace_id: int, least_ms: int, operation: Operation
+    ) -> AsyncIterator[None]:
+        """Wraps work on audio that precedes its hold, such as decoding. If the caller leaves or
+        causes a failure, it counts as abandoned work: beyond the hourly limit, `least_ms` are
+        charged in the background, to the API key of the `operation`."""
         try:
             yield
         except BaseException as error:
             if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
                 payer = replace(operation, name=None)  # which belongs to the work's own holds
-                self._tasks.start(self._charge_failure(workspace_id, service, units, payer))
+                self._tasks.start(self._charge_failure(workspace_id, least_ms, payer))
             raise
 
-    async def _charge_failure(
-        self, workspace_id: int, service: Service, units: int, payer: Operation
-    ) -> None:
-        if await self.count_abandoned(workspace_id, service):
+    async def _charge_failure(self, workspace_id: int, least_ms: int, payer: Operation) -> None:
+        if await self.count_abandoned(workspace_id, "stt"):
             return
-        try:
-            charge = await self.hold(workspace_id, service, units, payer)
-        except (InsufficientCredit, DatabaseUnavailable):
-            return  # the next request needs credit before its work
-        await charge.capture_delivered(units)
+        with suppress(InsufficientCredit, DatabaseUnavailable):  # the next request needs credit
+            charge = await self.hold(workspace_id, "stt", least_ms, payer)
+            await charge.capture_delivered(least_ms)
 
     async def count_abandoned(self, workspace_id: int, service: Service) -> bool:
         """Counts abandoned work; True while it is free."""
@@ -457,18 +435,16 @@ class Billing:
 
     async def _hold(self, charge: Charge, operation: Operation) -> bool:
         """Holds credit; False when it does not suffice."""
-        expires_at = utc_now() + HOLD
+        terms: dict[str, Any] = {
+            "workspace_id": charge.workspace_id,
+            "service": charge.service,
+            "amount": charge.micro_usd,
+            "expires_at": utc_now() + HOLD,
+            "key_id": operation.key_id or 0,
+        }
 
         def hold(transaction: Transaction) -> bool:
-            held = ledger.hold_idempotently(
-                transaction,
-                workspace_id=charge.workspace_id,
-                name=charge.operation,
-                service=charge.service,
-                amount=charge.micro_usd,
-                expires_at=expires_at,
-                key_id=operation.key_id or 0,
-            )
+            held = ledger.hold_idempotently(transaction, name=charge.operation, **terms)
             if held is None:
                 return False
             # Set here, since the database's reply may be lost, and a release needs the operation.
@@ -482,13 +458,7 @@ class Billing:
                 return await self._database.run_plain(hold)
             # A power cut may lose the hold, but ends the work, too.
             return await self._database.run_in_order(
-                ledger.hold,
-                workspace_id=charge.workspace_id,
-                operation=charge.operation,
-                service=charge.service,
-                amount=charge.micro_usd,
-                expires_at=expires_at,
-                key_id=operation.key_id or 0,
+                ledger.hold, operation=charge.operation, **terms
             )
 
     async def wait_for_settlements(self) -> None:
@@ -515,6 +485,31 @@ class Billing:
                 settled = await run
         metrics.charged_micro_usd.labels(charge.service).inc(settled.charged)
         return settled.charged
+
+
+class PaidRow(Protocol):
+    """Row of work that may take days, such as a custom voice, and of its hold."""
+
+    workspace_id: int
+    operation: str
+
+
+def capture_row(session: Session, row: PaidRow, service: Service, *, cost: int, units: int) -> None:
+    """Charges for the work of a row, in the transaction that ends it."""
+    settled = ledger.capture(
+        session,
+        workspace_id=row.workspace_id,
+        operation=row.operation,
+        service=service,
+        cost=cost,
+        units=units,
+    )
+    metrics.charged_micro_usd.labels(service).inc(settled.charged)
+
+
+def release_row(session: Session, row: PaidRow, service: Service) -> None:
+    """Releases the hold of a row, in the transaction that ends its work."""
+    ledger.release(session, workspace_id=row.workspace_id, operation=row.operation, service=service)
 
 
 async def _release_after(holding: asyncio.Task[bool], charge: Charge) -> None:

@@ -68,20 +68,16 @@ class Claim:
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def bind(self, digest: bytes) -> bool:
-        """Stores the digest of the body before the work.
-
-        Returns False if an earlier run, which may have been charged before its process died, had
-        another digest. Raises DatabaseUnavailable.
-        """
+        """Stores the digest of the body before the work. Returns False if an earlier run, which may
+        have been charged before its process died, had another digest. Raises
+        DatabaseUnavailable."""
         return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
         self, status: int, headers: list[list[str]], body: TemporaryFile | None
     ) -> None:
-        """Stores the response; `body` is None if it is not stored.
-
-        A failure is logged, not raised, since the work is done already.
-        """
+        """Stores the response; `body` is None if it is not stored. A failure is logged, not raised,
+        since the work is done already."""
         self._renewing.cancel()
         try:
             try:
@@ -119,10 +115,8 @@ class IdempotencyStore:
     releasing: TaskSet = field(default_factory=TaskSet)
 
     async def claim(self, workspace_id: int, path: str, key: str) -> Claim | IdempotentAnswer:
-        """Claims a request; returns its row, for `open`, if it has a response already.
-
-        Raises RequestRunning or DatabaseUnavailable.
-        """
+        """Claims a request; returns its row, for `open`, if it has a response already. Raises
+        RequestRunning or DatabaseUnavailable."""
         lease = secrets.token_hex(16)
         now = utc_now()
         try:
@@ -180,10 +174,8 @@ class IdempotencyStore:
         return (await self._limits.hit(key, most, DAY_S, size)).allowed
 
     async def open(self, row: IdempotentAnswer, digest: bytes) -> KeptAnswer | None:
-        """Opens the stored response of a finished row; None if the body had another digest.
-
-        Raises AnswerNotKept, StorageUnavailable or DatabaseUnavailable.
-        """
+        """Opens the stored response of a finished row; None if the body had another digest. Raises
+        AnswerNotKept, StorageUnavailable or DatabaseUnavailable."""
         if not hmac.compare_digest(row.body_digest or b"", digest):
             return None
         assert row.status is not None

@@ -1,8 +1,7 @@
 """Plans: the plan of a workspace, its billing cycle, and its next billing date.
 
 A subscription records what was agreed and decides the limits. It takes nothing from the credit,
-which is for work: plans are billed by the operator.
-"""
+which is for work: plans are billed by the operator."""
 
 import calendar
 from collections.abc import Callable
@@ -51,10 +50,8 @@ class Subscriptions:
         billing_cycle: BillingCycle,
         message_id: str | None = None,
     ) -> CurrentPlan:
-        """Subscribes a workspace; limits apply at once in this process, in others within seconds.
-
-        A message with an id is applied once. Raises PlanNotFound, NotFound or DatabaseUnavailable.
-        """
+        """Subscribes a workspace; limits apply at once in this process, in others within seconds. A
+        message with an id is applied once. Raises PlanNotFound, NotFound or DatabaseUnavailable."""
         plan = self._find(plan_id)
         subscribed = await self.database.run(
             subscriptions.subscribe,
@@ -75,10 +72,7 @@ class Subscriptions:
 
     async def current_plan(self, workspace_id: int, *, is_owner: bool = False) -> CurrentPlan:
         """Reads the plan, or that of the owner in its place. Without a subscription, its monthly
-        cycle starts at the creation.
-
-        Raises NotFound or DatabaseUnavailable.
-        """
+        cycle starts at the creation. Raises NotFound or DatabaseUnavailable."""
         current = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
         plan = self._current(current)
         return replace(plan, plan=self.plans.owner) if is_owner else plan
@@ -104,9 +98,7 @@ class Subscriptions:
 
 def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> datetime:
     """Returns the first moment after `now` that is whole cycles, at least one, after `anchor`.
-
-    Counted from the anchor each time: after 31 January come 28 February and 31 March.
-    """
+    Counted from the anchor each time: after 31 January come 28 February and 31 March."""
     step = MONTHS[billing_cycle]
     passed = (now.year - anchor.year) * 12 + now.month - anchor.month
     cycles = max(1, passed // step)

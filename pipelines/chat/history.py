@@ -51,11 +51,8 @@ class SavedAnswer:
 
 
 class ChatHistory:
-    """Saved chats of workspaces. Methods raise DatabaseUnavailable.
-
-    Messages and titles are encrypted, bound to their workspace and chat. Threads decrypt: a full
-    chat takes some 30 ms.
-    """
+    """Saved chats of workspaces. Methods raise DatabaseUnavailable. Messages and titles are
+    encrypted, bound to their workspace and chat. Threads decrypt: a full chat takes some 30 ms."""
 
     def __init__(self, database: Database, encryption: Encryption, plans: PlansConfig) -> None:
         self._database = database
@@ -65,11 +62,9 @@ class ChatHistory:
         self._used: TtlCache[int, int] = TtlCache(lambda used: min(60.0, used / (5 * MB)), 10_000)
 
     async def check(self, workspace_id: int, chat_id: UUID | None, *, saves: bool) -> None:
-        """Checks that a turn may begin, without reading messages.
-
-        Raises ChatNotFound and, for a turn that is to be saved, InvalidRequest when the chat is
-        full, or PlanRequired when the workspace is.
-        """
+        """Checks that a turn may begin, without reading messages. Raises ChatNotFound and, for a
+        turn that is to be saved, InvalidRequest when the chat is full, or PlanRequired when the
+        workspace is."""
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)
@@ -102,11 +97,9 @@ class ChatHistory:
         *,
         after: str | None = None,
     ) -> tuple[ChatMessage, ...]:
-        """Reads the messages of a chat up to the turn `after`, or to the last, oldest first.
-
-        With a budget it decrypts only what `continued` can use: the instructions, the last turn,
-        and as many messages before it as fit. Raises ChatNotFound, also for an unknown turn.
-        """
+        """Reads the messages of a chat up to the turn `after`, or to the last, oldest first. With a
+        budget it decrypts only what `continued` can use: the instructions, the last turn, and as
+        many messages before it as fit. Raises ChatNotFound, also for an unknown turn."""
         saved = await self._database.read(chats.read_chat, workspace_id, chat_id)
         if saved is None:
             raise ChatNotFound
@@ -143,10 +136,8 @@ class ChatHistory:
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
     ) -> tuple[Chat, list[ChatEntry], int]:
-        """Reads a chat, one page of its messages, oldest first, and the number of all.
-
-        Decrypts nothing else. Raises ChatNotFound.
-        """
+        """Reads a chat, one page of its messages, oldest first, and the number of all. Decrypts
+        nothing else. Raises ChatNotFound."""
         saved = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
         if saved is None:
             raise ChatNotFound
@@ -224,10 +215,8 @@ class ChatHistory:
         turn: str | None = None,
         after: str | None = None,
     ) -> None:
-        """Adds a turn of that name: what the user sent, then the answer.
-
-        It follows the turn `after`, or the whole chat.
-        """
+        """Adds a turn of that name: what the user sent, then the answer. It follows the turn
+        `after`, or the whole chat."""
         entries = [_to_entry(message) for message in (*sent, answer)]
         entries[-1].model = model
         entries[-1].turn = turn
@@ -241,10 +230,8 @@ class ChatHistory:
     async def save_conversation(
         self, workspace_id: int, chat_id: UUID, messages: Sequence[ChatMessage], model: str
     ) -> bool:
-        """Saves a conversation that has ended as a new chat; `model` generated its answers.
-
-        False when the workspace was erased meanwhile, or no longer stores texts.
-        """
+        """Saves a conversation that has ended as a new chat; `model` generated its answers. False
+        when the workspace was erased meanwhile, or no longer stores texts."""
         entries = [_to_entry(message) for message in messages]
         for entry in entries:
             entry.model = model if entry.role == "assistant" else None
@@ -279,10 +266,8 @@ class Retention:
     most_tokens: int | None = None  # excludes the instructions
 
     def dropped(self, all_tokens: int, budget_tokens: int) -> int:
-        """Returns how many tokens of the oldest messages are left out.
-
-        It grows in steps, so that prompts between two steps begin alike and stay cached.
-        """
+        """Returns how many tokens of the oldest messages are left out. It grows in steps, so that
+        prompts between two steps begin alike and stay cached."""
         excess = max(0, all_tokens - budget_tokens)
         step = max(1, round(budget_tokens * (1 - self.ratio)))
         return math.ceil(excess / step) * step
@@ -297,10 +282,8 @@ def continued(
     budget_tokens: int | None,
     retention: Retention = ALL_THAT_FITS,
 ) -> tuple[ChatMessage, ...]:
-    """Makes the prompt: instructions, then as much of `history` as fits, then all of `sent`.
-
-    New instructions replace older ones. `budget_tokens` None means no limit.
-    """
+    """Makes the prompt: instructions, then as much of `history` as fits, then all of `sent`. New
+    instructions replace older ones. `budget_tokens` None means no limit."""
     instructions = _instructions(sent) or _instructions(history)
     earlier = [message for message in history if message.role != "system"]
     new = [message for message in sent if message.role != "system"]

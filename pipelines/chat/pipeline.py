@@ -121,8 +121,7 @@ class Completion:
         The caller delivers each piece at once, or the answer at its end if `is_whole`. If
         `is_paced`, it calls `deliver`, and the generator stays open after the last piece until it
         is closed. Closing this generator stops the model, saves the answer so far and charges for
-        it. A failed answer is not charged. Raises EngineError or DatabaseUnavailable.
-        """
+        it. A failed answer is not charged. Raises EngineError or DatabaseUnavailable."""
         self._charge.delivered = 0 if is_whole or is_paced else None
         try:
             async with self._charge:
@@ -150,7 +149,6 @@ class Completion:
 
     @property
     def answer(self) -> GenerationDelta:
-        """Answer so far."""
         return GenerationDelta.joined(self._pieces)
 
     @property
@@ -161,10 +159,8 @@ class Completion:
         return self.usage
 
     async def pause(self) -> bool:
-        """Stops the model between two deltas, until the next is taken; returns whether it did.
-
-        An answer with a call, and one with reasoning, cannot be continued.
-        """
+        """Stops the model between two deltas, until the next is taken; returns whether it did. An
+        answer with a call, and one with reasoning, cannot be continued."""
         answer = self.answer
         is_text = answer.text and not (
             answer.tool_calls or answer.reasoning or answer.finish_reason
@@ -199,20 +195,16 @@ class Completion:
             await asyncio.shield(self._saving)
 
     async def aclose(self) -> None:
-        """Stops the model, saves what was generated, and charges for it unless it has ended.
-
-        It does all of this even when the caller is cancelled.
-        """
+        """Stops the model, saves what was generated, and charges for it unless it has ended. It
+        does all of this even when the caller is cancelled."""
         if self._pieces and not self._saved:
             self._save()
         self._charge.leave()
         await self._rest.aclose()
 
     async def discard(self) -> None:
-        """Stops the model; nothing is saved or charged.
-
-        Called instead of `deltas`, for a speculative answer that is not wanted.
-        """
+        """Stops the model; nothing is saved or charged. Called instead of `deltas`, for a
+        speculative answer that is not wanted."""
         self._saved = True
         await self._charge.release()
         await self.aclose()
@@ -292,10 +284,8 @@ class ChatPipeline:
 
     async def start(self, request: ChatRequest) -> Completion:
         """Starts an answer and waits for its first piece, so that early errors are raised here.
-
         Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
-        DatabaseUnavailable or EngineError.
-        """
+        DatabaseUnavailable or EngineError."""
         chain, budget, earlier = await self.check(request)
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
@@ -315,11 +305,8 @@ class ChatPipeline:
     async def check(
         self, request: ChatRequest
     ) -> tuple[Chain, int | None, tuple[ChatMessage, ...]]:
-        """Makes the checks of `start` that need neither credit nor a model.
-
-        Returns the models, the tokens that the history may have, and its messages. Raises as
-        `start`.
-        """
+        """Makes the checks of `start` that need neither credit nor a model. Returns the models, the
+        tokens that the history may have, and its messages. Raises as `start`."""
         chain = await self._chain(request.model)
         workspace_id = request.workspace_id
         saves = request.save_chat
@@ -335,10 +322,8 @@ class ChatPipeline:
 
     async def read_ahead(self, request: ChatRequest) -> int:
         """Lets the model process a prompt in advance, so that answers to prompts that begin with it
-        come sooner. Returns the number of its tokens.
-
-        It is neither saved nor charged. Raises ModelNotFound, ChatNotFound or EngineError.
-        """
+        come sooner. Returns the number of its tokens. It is neither saved nor charged. Raises
+        ModelNotFound, ChatNotFound or EngineError."""
         model, info = await self.choose(request.model)
         earlier = request.history
         if request.chat_id is not None:
@@ -371,17 +356,13 @@ class ChatPipeline:
         return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def choose(self, name: str) -> tuple[ChatModel, ModelInfo]:
-        """Chooses the model of that id or alias, or its first fallback that is up.
-
-        Raises ModelNotFound, or EngineLost when the model may be down.
-        """
+        """Chooses the model of that id or alias, or its first fallback that is up. Raises
+        ModelNotFound, or EngineLost when the model may be down."""
         return _first_up(await self._chain(name))
 
     async def _chain(self, name: str) -> Chain:
         """Lists the model of that id or alias and its fallbacks, of which at least one is up.
-
-        Raises as `choose`.
-        """
+        Raises as `choose`."""
         listed = await self._list.by_port()
         by_id = {
             entry.info.id: (
@@ -440,11 +421,8 @@ def _first_up(chain: Chain) -> tuple[ChatModel, ModelInfo]:
 async def _first_of(
     chain: Chain, request: ChatRequest, earlier: tuple[ChatMessage, ...]
 ) -> tuple[ChatModel, ModelInfo, Begun]:
-    """Begins the answer with the first model of the chain that can.
-
-    Raises the EngineError of the first that failed; an error that is not the model's fault ends the
-    attempts.
-    """
+    """Begins the answer with the first model of the chain that can. Raises the EngineError of the
+    first that failed; an error that is not the model's fault ends the attempts."""
     failure: EngineError | None = None
     for model, info in chain:
         if model is None:

@@ -6,8 +6,7 @@ replacements are not searched again, so they may contain terms. Of terms that di
 the one whose case fits wins; of equal ones, the first. A replacement that ends in a full stop
 replaces the full stop of the sentence as well.
 
-Terms of the caller's text are found before anything corrects it, and nothing may change them.
-"""
+Terms of the caller's text are found before anything corrects it, and nothing may change them."""
 
 import re
 import unicodedata
@@ -51,11 +50,8 @@ class Dictionary:
         """Number of characters at the end of a growing text that may still become a match."""
 
     def protected(self, text: str) -> list[Protected]:
-        """Finds what no other step may change.
-
-        These are the terms and, between them, their plurals and the names that replace them, as
-        written.
-        """
+        """Finds what no other step may change. These are the terms and, between them, their plurals
+        and the names that replace them, as written."""
         held: list[Protected] = []
         for keeps in (False, True):
             spans = [Protected(*span, "term") for span in self._spans(text, held, keeps=keeps)]
@@ -66,9 +62,7 @@ class Dictionary:
         self, text: str, start: int = 0, end: int | None = None, held: Sequence[Protected] = ()
     ) -> Iterator[Edit]:
         """Yields the replacements that begin in `text[start:end]`, in order; they may end outside.
-
-        `held` are `protected` spans, between which other terms may match.
-        """
+        `held` are `protected` spans, between which other terms may match."""
         held = [span for span in held if start <= span.start < (len(text) if end is None else end)]
         terms = self._spans(text, held, start, end)
         spans = sorted([*((span.start, span.end) for span in held), *terms])

@@ -1,7 +1,5 @@
-"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017).
-
-Two sets of edits are composed into one, as in operational transformation.
-"""
+"""Edits of a text, as spans with replacements and a type as in ERRANT (Bryant et al., 2017). Two
+sets of edits are composed into one, as in operational transformation."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -73,10 +71,8 @@ class _Placed(NamedTuple):
 
 
 def compose(text: str, first: Sequence[Edit], then: Sequence[Edit]) -> list[Edit]:
-    """Composes edits: the result has the effect of `first` and, on its result, of `then`.
-
-    Both are in order without overlaps, and so is the result; edits without effect are left out.
-    """
+    """Composes edits: the result has the effect of `first` and, on its result, of `then`. Both are
+    in order without overlaps, and so is the result; edits without effect are left out."""
     middle = apply_edits(text, first)
     composed: list[Edit] = []
     shift = 0  # how far the earlier edits have moved the text

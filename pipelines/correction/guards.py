@@ -38,10 +38,8 @@ _FUNCTION_WORD = 4  # longest function word; longer words carry the meaning
 
 
 def refusal(original: str, proposed: str, *, rewords: bool, language: str = "en") -> str | None:
-    """Returns the reason why `proposed` may not replace `original`, or None if it may.
-
-    `rewords` is for a change of tone, which may replace more words than a correction.
-    """
+    """Returns the reason why `proposed` may not replace `original`, or None if it may. `rewords` is
+    for a change of tone, which may replace more words than a correction."""
     if not proposed.strip():
         return "empty"
     if _CHATTER.match(proposed) and not _CHATTER.match(original):

@@ -27,10 +27,8 @@ class Passage:
 
 
 def cut(text: str, most: int) -> Iterator[Passage]:
-    """Cuts all of the text, in order; prose in pieces of at most `most` characters.
-
-    Prose is cut at sentences where possible. Code, and the spaces around a piece, are pieces too.
-    """
+    """Cuts all of the text, in order; prose in pieces of at most `most` characters. Prose is cut at
+    sentences where possible. Code, and the spaces around a piece, are pieces too."""
     at = 0
     for passage in _prose(text, most):
         if at < passage.start:
@@ -120,7 +118,6 @@ def _shorter(text: str, start: int, end: int, most: int) -> Iterator[Passage]:
 
 
 def flattened(text: str) -> str:
-    """Makes one line of `text`."""
     return re.sub(r"\s", " ", text)
 
 

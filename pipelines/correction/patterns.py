@@ -1,7 +1,5 @@
-"""Corrects by regular expressions of the configuration, with inflected replacements.
-
-Inflection covers English verbs, and a few nouns and adjectives.
-"""
+"""Corrects by regular expressions of the configuration, with inflected replacements. Inflection
+covers English verbs, and a few nouns and adjectives."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -95,7 +93,6 @@ class _NoForm(Exception):
 
 
 def filled(pattern: str, groups: Mapping[str, str]) -> str:
-    """Replaces each name in braces by its group."""
     return re.sub(r"\{([a-z_]+)\}", lambda name: groups[name.group(1)], pattern)
 
 

@@ -30,8 +30,7 @@ class Planner:
 
     def passages(self, rules: CorrectionRules) -> list[Passage]:
         """Cuts the text, into sentences where the model is asked; blocking. Raises
-        InvalidRequest.
-        """
+        InvalidRequest."""
         text = self.request.text
         most = self.config.paragraphs
         passages = list(cut(text, self.config.piece_characters))

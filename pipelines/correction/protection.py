@@ -36,10 +36,8 @@ class Protected:
 def protected_spans(
     text: str, spelled_with_digits: frozenset[str] = frozenset()
 ) -> list[Protected]:
-    """Finds protected spans, in order and without overlaps.
-
-    `spelled_with_digits` are words such as "gr8", in lower case, that are not numbers.
-    """
+    """Finds protected spans, in order and without overlaps. `spelled_with_digits` are words such as
+    "gr8", in lower case, that are not numbers."""
     spans: list[Protected] = []
     for match in _ANY.finditer(text):
         kind = _PATTERNS[int((match.lastgroup or "p0")[1:])][0]

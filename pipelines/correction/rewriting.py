@@ -48,8 +48,7 @@ class Rewriter:
         self, sentence: str, passage: Passage, held: Sequence[Protected] = ()
     ) -> tuple[list[Edit], str | None]:
         """Returns the model's edits of a sentence of `passage` outside `held`, or none and the
-        reason.
-        """
+        reason."""
         if not _LETTERS.search(sentence):
             return [], None
         if answer_tokens(sentence) > self._config.sentence_tokens:
@@ -133,7 +132,6 @@ def prompt(
 
 
 def instructions(request: CorrectionRequest, config: CorrectionConfig, passage: Passage) -> str:
-    """Writes the system prompt."""
     asked = passage.asked or ()
     tone = request.style.tone
     language = passage.language or "en"

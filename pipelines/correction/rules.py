@@ -1,8 +1,7 @@
 """Corrects a piece of English without a language model: patterns, word statistics and Harper.
 
 They are repeated until nothing changes. Protected spans are never touched, and a doubtful finding
-changes nothing.
-"""
+changes nothing."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,15 +81,14 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether a text is English; a text without words counts as English.
-
-        Either nearly all words are English; or most are, and lingua finds no other language; or
-        half are or resemble English words, and lingua's full models agree, which need 260 MB.
-        """
+        """Whether a text is English; a text without words counts as English. Either nearly all
+        words are English; or most are, and lingua finds no other language; or half are or resemble
+        English words, and lingua's full models agree, which need 260 MB."""
         lone_words = _LONE_WORD.findall(text[:_SAMPLE])
         # Names say nothing about the language: "Nguyễn Văn Thịnh dont know it."
         plain = [word for word in lone_words if word.islower()]
-        if len(plain) >= _ENOUGH and self._known_share(plain) >= _SURELY_ENGLISH:
+        english = sum(map(self._is_known, plain))
+        if len(plain) >= _ENOUGH and english >= _SURELY_ENGLISH * len(plain):
             return True
         words = [word.lower() for word in lone_words]
         unknown = [word for word in words if not self._is_known(word)]
@@ -106,9 +104,6 @@ class CorrectionRules:
         if recognised < _PERHAPS_ENGLISH * len(words):
             return False
         return detect_language(text, LANGUAGES.keys()) == "en"
-
-    def _known_share(self, words: Sequence[str]) -> float:
-        return sum(map(self._is_known, words)) / len(words)
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]
@@ -143,11 +138,7 @@ class CorrectionRules:
         return edits
 
     def styled(
-        self,
-        text: str,
-        piece: Passage,
-        request: CorrectionRequest,
-        held: Sequence[Protected] = (),
+        self, text: str, piece: Passage, request: CorrectionRequest, held: Sequence[Protected] = ()
     ) -> list[Edit]:
         """Finds edits that give a corrected piece the requested style outside `held`."""
         style = request.style
@@ -179,10 +170,8 @@ class CorrectionRules:
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """Adds the edits of `find` for the result of `edits`, outside `held`.
-
-        Protected spans of kind `but` are not protected.
-        """
+        """Adds the edits of `find` for the result of `edits`, outside `held`. Protected spans of
+        kind `but` are not protected."""
         now = apply_edits(text, edits)
         spans = protected_spans(now, self._spelled_with_digits)
         kept = [*carried(held, edits), *(span for span in spans if span.kind != but)]
@@ -228,8 +217,7 @@ class CorrectionRules:
 
     def _grammar(self, text: str) -> Iterator[Edit]:
         """Yields Harper's edits; spelling is last, since a rule for "buyed" beats an edit
-        distance.
-        """
+        distance."""
         findings = self._engine.check(text)
         for finding in findings:
             if not finding.is_spelling and not self._is_doubtful(text, finding):

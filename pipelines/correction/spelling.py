@@ -1,8 +1,5 @@
-"""Corrects spelling by a noisy channel (Kernighan, Church and Gale, 1990).
-
-It weighs the likelihood of a candidate between its neighbours against its edit distance (optimal
-string alignment).
-"""
+"""Corrects spelling by a noisy channel (Kernighan, Church and Gale, 1990). It weighs the likelihood
+of a candidate between its neighbours against its edit distance (optimal string alignment)."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -44,8 +44,7 @@ class EmbeddingPipeline:
 
         With `dimensions`, only so many of the first numbers are kept, and scaled to length 1.
         Raises ModelNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable or
-        EngineError.
-        """
+        EngineError."""
         port, info = await self._choose(model)
         if dimensions is not None and dimensions > (info.dimensions or dimensions):
             raise InvalidRequest(f"dimensions: {info.id} has only {info.dimensions}")

@@ -1,8 +1,7 @@
 """Batches: the lines of a file, each answered as a separate request.
 
 Each line holds and pays its own price, under a fixed name: a line that is answered again, because
-its process died before the answer was stored, is charged once.
-"""
+its process died before the answer was stored, is charged once."""
 
 import asyncio
 import time
@@ -64,11 +63,9 @@ def read_lines(path: Path) -> list[bytes]:
 async def do_batch(
     jobs: JobQueue, job: Job, task: BatchTask, path: Path, answer: AnswerLine, config: JobsConfig
 ) -> None:
-    """Answers the lines of `path` in blocks, from the first without a stored result.
-
-    Answered lines are stored even if the batch is cancelled meanwhile, or another line fails.
-    Raises LeaseLost, or as `answer` for a line that failed for PATIENCE_S.
-    """
+    """Answers the lines of `path` in blocks, from the first without a stored result. Answered lines
+    are stored even if the batch is cancelled meanwhile, or another line fails. Raises LeaseLost, or
+    as `answer` for a line that failed for PATIENCE_S."""
     lines = await asyncio.to_thread(read_lines, path)
     began = time.monotonic()
     done = job.units

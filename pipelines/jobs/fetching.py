@@ -50,8 +50,7 @@ class Fetcher:
 
     While others wait, a fetch whose turn is over gives up its place and starts again later, with a
     turn as long as the time since its first attempt: workspaces with slow servers cannot keep the
-    rest out, and large recordings are complete in the end.
-    """
+    rest out, and large recordings are complete in the end."""
 
     _jobs: Fetches
     _sender: Sender
@@ -90,10 +89,8 @@ class Fetcher:
             fetch.add_done_callback(lambda task: self._turns.pop(task, None))
 
     async def fetch(self, claimed: Job) -> None:
-        """Fetches a recording, and queues or fails its job.
-
-        After a failure of the service or a cancellation, another attempt follows.
-        """
+        """Fetches a recording, and queues or fails its job. After a failure of the service or a
+        cancellation, another attempt follows."""
         try:
             await self._jobs.under_lease(claimed, self._fetch(claimed))
         except asyncio.CancelledError:
@@ -113,16 +110,13 @@ class Fetcher:
             raise LeaseLost
         task = TASK.validate_json(await self._jobs.read(claimed, options[0]))
         async with temporary_directory_in_thread(RECORDINGS) as folder:
-            open_recording = partial(self._sender.fetch, task.url, self._most_bytes)
+            most_bytes = self._config.most_parts * (self._config.part_mb << 20)
+            open_recording = partial(self._sender.fetch, task.url, most_bytes)
             if task.upload:
                 open_recording = partial(self._jobs.pieces, claimed, task.upload)
             call = partial(self._store, claimed, open_recording, folder / "part")
             await retry(call, FetchFailed, within_s=RETRY_S)
         await self._jobs.queue(claimed, "processing")
-
-    @property
-    def _most_bytes(self) -> int:
-        return self._config.most_parts * (self._config.part_mb << 20)
 
     async def _store(
         self, claimed: Job, open_recording: Callable[[], AsyncGenerator[bytes, None]], path: Path

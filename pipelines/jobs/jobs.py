@@ -1,16 +1,15 @@
 """Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats.
 
 A workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
-stored part is neither repeated nor charged again.
-"""
+stored part is neither repeated nor charged again."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
 from typing import Self
-from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+from uuid import UUID
 
 from sqlmodel import Session
 
@@ -41,7 +40,6 @@ from pipelines.storage.room import check_room, plan_limits
 URL_LIFETIME_S = 24 * 3600.0
 UPLOAD_S = 24 * 3600.0  # time for which an upload is kept
 UPLOAD = "upload"  # kind of its file
-_ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:job-asked-for-once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +78,8 @@ class Jobs(JobQueue):
         is_requested: bool = False,
     ) -> None:
         """Checks storage and credit before a body is received; the job costs at least `units`.
-
         `is_requested` is for jobs with a request (`create`). Raises PlanRequired, InvalidRequest or
-        InsufficientCredit.
-        """
+        InsufficientCredit."""
         owner = principal.workspace_id
         await self._database.read(self._check_plan, owner, is_requested)
         await self._billing.check_credit(owner, SERVICES[kind], units, operation)
@@ -107,12 +103,10 @@ class Jobs(JobQueue):
 
         `request` is kept as long as the job (`requested`); more jobs with one may wait. `callback`
         gets the end of the job. A request with an Idempotency-Key that runs again gets the job that
-        it created before.
-        Raises PlanRequired, InvalidRequest or StorageUnavailable.
-        """
+        it created before. Raises PlanRequired, InvalidRequest or StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
-            id=uuid4() if operation.name is None else uuid5(_ONCE, operation.name),
+            id=operation.new_id("job"),
             workspace_id=owner,
             kind=kind,
             name=name,
@@ -148,10 +142,8 @@ class Jobs(JobQueue):
         _check_waits(job, number)
 
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
-        """Stores or replaces a part of a recording; the last missing part queues the job.
-
-        Raises NotFound, InvalidRequest or StorageUnavailable.
-        """
+        """Stores or replaces a part of a recording; the last missing part queues the job. Raises
+        NotFound, InvalidRequest or StorageUnavailable."""
         stored = await self._store(principal.workspace_id, {"part": path})
 
         def keep(session: Session, job: Job) -> None:
@@ -171,10 +163,8 @@ class Jobs(JobQueue):
     async def get(
         self, principal: Principal, job_id: UUID
     ) -> tuple[Job, list[int], str | None, list[SpokenChapter]]:
-        """Reads a job, the numbers of received parts, and its speech's URL and chapters.
-
-        Chapters are left out while the object store is down. Raises NotFound.
-        """
+        """Reads a job, the numbers of received parts, and its speech's URL and chapters. Chapters
+        are left out while the object store is down. Raises NotFound."""
         job, files = await self._find(principal, job_id, "part", "speech", "chapters")
         url = None
         chapters: list[SpokenChapter] = []
@@ -198,20 +188,16 @@ class Jobs(JobQueue):
         return cost, self._billing.cost(service, job.held) if is_held else 0
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """Reads the results of a transcription so far.
-
-        Raises NotFound, InvalidRequest or StorageUnavailable.
-        """
+        """Reads the results of a transcription so far. Raises NotFound, InvalidRequest or
+        StorageUnavailable."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
         return [await self.read(job, file) for file in files]
 
     async def keep_upload(self, principal: Principal, path: Path) -> str:
-        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id.
-
-        Raises StorageLimit or StorageUnavailable.
-        """
+        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id. Raises
+        StorageLimit or StorageUnavailable."""
         owner = principal.workspace_id
         return await self._files.put(owner, UPLOAD, "application/octet-stream", path, UPLOAD_S)
 
@@ -246,9 +232,7 @@ class Jobs(JobQueue):
         stage: Stage | None,
     ) -> list[RequestedJob]:
         """Lists jobs with their requests, as `requested_jobs` does, without the callbacks' status.
-
-        Raises NotFound or StorageUnavailable.
-        """
+        Raises NotFound or StorageUnavailable."""
 
         def read(session: Session) -> list[tuple[Job, Stage, JobFile]]:
             rows = jobs.requested_jobs(
@@ -301,10 +285,8 @@ class Jobs(JobQueue):
         return await self._change_own(principal, job_id, cancel)
 
     async def drop(self, principal: Principal, job_id: UUID, kind: str) -> None:
-        """Deletes an ended batch's files of a kind, or a file that has no batch.
-
-        Raises NotFound, or InvalidRequest if the batch has not ended.
-        """
+        """Deletes an ended batch's files of a kind, or a file that has no batch. Raises NotFound,
+        or InvalidRequest if the batch has not ended."""
 
         def drop(session: Session, job: Job) -> None:
             if job.status in IN_WORK:
@@ -321,10 +303,8 @@ class Jobs(JobQueue):
     async def batches(
         self, principal: Principal, after: UUID | None, limit: int, *, begun: bool
     ) -> list[Job]:
-        """Lists batches that are older than the batch `after`, newest first. Raises NotFound.
-
-        Files without a batch are included unless `begun`.
-        """
+        """Lists batches that are older than the batch `after`, newest first. Raises NotFound. Files
+        without a batch are included unless `begun`."""
         last = None if after is None else (await self._find(principal, after))[0]
         owner = principal.workspace_id
         return await self._database.read(jobs.batches_after, owner, last, limit, begun=begun)
@@ -347,10 +327,8 @@ class Jobs(JobQueue):
         self, principal: Principal, job_id: UUID, tombstone: bytes | None = None
     ) -> None:
         """Deletes a job, and charges for the finished part of an unfinished one. Raises NotFound.
-
-        With a `tombstone`, which replaces its request, a job that has ended keeps its row.
-        The part in progress counts as abandoned work, and is charged beyond the hourly limit.
-        """
+        With a `tombstone`, which replaces its request, a job that has ended keeps its row. The part
+        in progress counts as abandoned work, and is charged beyond the hourly limit."""
         existing, _ = await self._find(principal, job_id)
         service = SERVICES[existing.kind]
         abandoned_units = 0
@@ -377,10 +355,6 @@ class Jobs(JobQueue):
         await self._change_own(principal, job_id, delete)
         await self._delete_expired()
         await self._database.forget_deleted()
-
-    async def delete_old(self, ended_before: datetime, begun_before: datetime) -> int:
-        """Deletes some jobs that ended, and uploads that began, too long ago; returns how many."""
-        return await self._database.run(jobs.delete_old_jobs, ended_before, begun_before)
 
     def _check_plan(self, session: Session, workspace_id: int, is_requested: bool) -> None:
         workspace = session.get(Workspace, workspace_id)

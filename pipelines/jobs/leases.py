@@ -3,8 +3,7 @@
 Each row is its own entry in the queue. A process claims it under a lease, renews the lease while it
 works, and finishes it; each change is one transaction with the ledger, the webhook event and the
 audit log. If a process dies, its lease expires, and another attempt resumes from stored results.
-Every method raises DatabaseUnavailable, and those that use files StorageUnavailable.
-"""
+Every method raises DatabaseUnavailable, and those that use files StorageUnavailable."""
 
 import logging
 import secrets
@@ -79,10 +78,8 @@ class LeasedQueue(ABC, Generic[W]):
     async def renew(
         self, claimed: W, progress: float | None = None, remaining_s: float | None = None
     ) -> bool:
-        """Renews the lease and stores the progress; False if the lease is lost.
-
-        The row was then deleted or finished, or claimed by another process: the work must stop.
-        """
+        """Renews the lease and stores the progress; False if the lease is lost. The row was then
+        deleted or finished, or claimed by another process: the work must stop."""
         assert claimed.lease, "a claimed row has a lease"
         row = await self.claimed(claimed.id, claimed.lease)
         if row is None or not self._has_news(row, progress, remaining_s):
@@ -96,10 +93,8 @@ class LeasedQueue(ABC, Generic[W]):
         return await self._database.run(queue.renew_lease, claimed, news)
 
     def _has_news(self, row: W, progress: float | None, remaining_s: float | None) -> bool:
-        """Whether there is something to store: writes are rare, since each locks out others.
-
-        A job's process may hold the lock for long, since it runs only on idle cores.
-        """
+        """Whether there is something to store: writes are rare, since each locks out others. A
+        job's process may hold the lock for long, since it runs only on idle cores."""
         now = utc_now()
         half = timedelta(seconds=self._work.lease_s / 2)
         if row.lease_until is None or row.lease_until < now + half:
@@ -129,10 +124,8 @@ class LeasedQueue(ABC, Generic[W]):
         self, claimed: W, *, died: bool = False, pause_s: float | None = None
     ) -> None:
         """Releases the lease of an unfinished row, which can be claimed again after `pause_s`.
-
         Counts as an attempt only if the attempt `died` by itself. After a pause, even of 0 s, the
-        row is behind those that wait in its workspace; without one it keeps its place.
-        """
+        row is behind those that wait in its workspace; without one it keeps its place."""
 
         def release(_: Session, row: W) -> None:
             row.lease = None
@@ -142,11 +135,9 @@ class LeasedQueue(ABC, Generic[W]):
         await self._change(claimed, release)
 
     async def give_way(self, claimed: W, since: float) -> bool:
-        """Gives the row back if its turn is over and others wait; returns whether it did.
-
-        The turn began at `since` (time.monotonic()). Call it after each progress, so that every
-        turn makes some.
-        """
+        """Gives the row back if its turn is over and others wait; returns whether it did. The turn
+        began at `since` (time.monotonic()). Call it after each progress, so that every turn makes
+        some."""
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
         await self.give_back(claimed, pause_s=0.0)
@@ -200,10 +191,8 @@ class LeasedQueue(ABC, Generic[W]):
         media_type: str = "application/octet-stream",
     ) -> bool:
         """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
-
         Files are stored before the transaction, and expire if it never commits. Returns False if
-        the lease is lost.
-        """
+        the lease is lost."""
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
         stored = await self._store(claimed.workspace_id, parts, media_type, is_result=True)
@@ -226,10 +215,8 @@ class LeasedQueue(ABC, Generic[W]):
         *,
         is_result: bool = False,
     ) -> dict[str, str]:
-        """Stores `parts` by kind for UNPUBLISHED_S; returns their ids by kind.
-
-        Parts of a recording never count as results.
-        """
+        """Stores `parts` by kind for UNPUBLISHED_S; returns their ids by kind. Parts of a recording
+        never count as results."""
         stored: dict[str, str] = {}
         for kind, data in parts.items():
             if data is not None:

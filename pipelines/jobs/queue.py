@@ -1,7 +1,5 @@
-"""Queue of jobs, for the processes that work on them: their files, progress and completion.
-
-A stored part is neither repeated nor charged again.
-"""
+"""Queue of jobs, for the processes that work on them: their files, progress and completion. A
+stored part is neither repeated nor charged again."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -21,7 +19,7 @@ from db.jobs import jobs
 from db.jobs.jobs import BATCH, UNFINISHED, Job, JobFile
 from db.jobs.queue import release_lines
 from db.webhooks import EventKind, NewEvent, callback_of
-from pipelines.billing.billing import Service
+from pipelines.billing.billing import Service, capture_row, release_row
 from pipelines.billing.operation import Operation
 from pipelines.errors import SERVICE_FAULTS, InsufficientCredit, public_error
 from pipelines.jobs.leases import HOLD, LeasedQueue, until_available
@@ -151,7 +149,6 @@ class JobQueue(LeasedQueue[Job]):
         await self._change(claimed, queue)
 
     async def is_cancelled(self, claimed: Job) -> bool:
-        """Whether the owner has cancelled the batch."""
         if (row := await self.claimed(claimed.id, claimed.lease or "")) is None:
             raise LeaseLost
         return row.status == "cancelling"
@@ -250,19 +247,9 @@ class JobQueue(LeasedQueue[Job]):
         service = SERVICES[row.kind]
         if row.held is not None and charges:
             cost = self._billing.cost(service, row.units)
-            settled = ledger.capture(
-                session,
-                workspace_id=row.workspace_id,
-                operation=row.operation,
-                service=service,
-                cost=cost,
-                units=row.units,
-            )
-            metrics.charged_micro_usd.labels(service).inc(settled.charged)
+            capture_row(session, row, service, cost=cost, units=row.units)
         elif row.held is not None and row.status in UNFINISHED:
-            ledger.release(
-                session, workspace_id=row.workspace_id, operation=row.operation, service=service
-            )
+            release_row(session, row, service)
 
     def _keep(
         self,

@@ -33,10 +33,8 @@ class JobRunner:
     answer_callback: transcription.AnswerCallback
 
     async def run(self, claimed: Job) -> None:
-        """Works on a job until it ends, gives way or loses its lease.
-
-        Raises failures of the service, after which another attempt can follow.
-        """
+        """Works on a job until it ends, gives way or loses its lease. Raises failures of the
+        service, after which another attempt can follow."""
         await self.jobs.under_lease(claimed, self._work(claimed))
 
     async def _work(self, claimed: Job) -> None:
@@ -76,7 +74,6 @@ class JobRunner:
         )
 
     async def _save(self, claimed: Job, path: Path) -> None:
-        """Writes the parts of a job to one file."""
         with path.open("wb") as file:
             async for piece in self.jobs.joined(claimed, "part"):
                 await asyncio.to_thread(file.write, piece)

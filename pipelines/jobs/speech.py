@@ -1,8 +1,7 @@
 """Speech of long texts: block by block, then one file with chapters.
 
 Chapters are those of MP4 (a text track), and of ID3v2 (frames CHAP and CTOC,
-https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again.
-"""
+https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again."""
 
 import asyncio
 import io
@@ -106,11 +105,9 @@ TASK = TypeAdapter(SpeechTask)
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks a text from the first block that is not stored yet, and writes it to `path`.
-
-    A text with a block that cannot be spoken fails before the work, which would not be paid. Raises
-    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`.
-    """
+    """Speaks a text from the first block that is not stored yet, and writes it to `path`. A text
+    with a block that cannot be spoken fails before the work, which would not be paid. Raises
+    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
     count = synthesis.billing.speech_characters
     texts = [request.text for _, request in blocks]
@@ -173,9 +170,7 @@ def _book(
     path: Path, task: SpeechTask, chapters: Sequence[SpokenChapter]
 ) -> Generator[None, bytes, None]:
     """Writes the blocks sent to it to a file with chapters and a cover, until it is closed.
-
-    Blocking.
-    """
+    Blocking."""
     book = task.book
     at = 0  # position of the next packet, in ticks of the stream
     audio: Any = None

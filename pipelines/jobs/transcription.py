@@ -32,10 +32,8 @@ STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """Task of a transcription job: its parts, a stored upload, or the content of a URL.
-
-    Stored as JSON.
-    """
+    """Task of a transcription job: its parts, a stored upload, or the content of a URL. Stored as
+    JSON."""
 
     request: RecognitionOptions
     url: str
@@ -88,11 +86,9 @@ async def transcribe(
     known: tuple[SpeakerVoice, ...],
     answer_callback: AnswerCallback,
 ) -> None:
-    """Transcribes the recording `path` from the first window that is not stored yet.
-
-    Speakers who are `known` are identified by name. Raises LeaseLost, InsufficientCredit, or as
-    `TranscriptionPipeline.open` and `transcribe`.
-    """
+    """Transcribes the recording `path` from the first window that is not stored yet. Speakers who
+    are `known` are identified by name. Raises LeaseLost, InsufficientCredit, or as
+    `TranscriptionPipeline.open` and `transcribe`."""
     channels = 1 + task.request.multichannel
     part_s = max(min(task.end_s or task.most_s, task.most_s) - task.start_s, 0.0) * channels
     async with jobs.decoding(job, part_s) as paid_s:
@@ -127,12 +123,7 @@ async def transcribe(
         second = whole.second if whole.second is None else _copy(whole.second, at, end)
         seconds = len(pcm) / STT_SAMPLE_RATE
         window = replace(
-            whole,
-            pcm=pcm,
-            second=second,
-            duration_s=seconds,
-            speakers=speakers,
-            session=session,
+            whole, pcm=pcm, second=second, duration_s=seconds, speakers=speakers, session=session
         )
         transcript = await until_available(partial(pipeline.transcribe, window))
         language = language or (transcript.language if transcript.segments else "")

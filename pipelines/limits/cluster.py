@@ -2,8 +2,7 @@
 
 A call to it takes a millisecond, so a sole gateway decides windows of a minute by itself, and
 reports its hits to the counter afterwards. A gateway counts as sole after SETTLE_S: by then every
-other gateway has renewed its leases with the counter, and windows shared with others have ended.
-"""
+other gateway has renewed its leases with the counter, and windows shared with others have ended."""
 
 import asyncio
 import time

@@ -1,8 +1,7 @@
 """Rate limits and concurrency limits: windows of requests, and leases, such as those of sockets.
 
 One process counts in its own tables; several count together in a store. While the store is lost,
-each process allows its share of each limit.
-"""
+each process allows its share of each limit."""
 
 import asyncio
 import logging
@@ -35,10 +34,8 @@ SWEEP_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Request to count in the window of `key`, unless that would exceed `limit`.
-
-    A `cost` of 0 only reads the window, and -1 takes one hit back.
-    """
+    """Request to count in the window of `key`, unless that would exceed `limit`. A `cost` of 0 only
+    reads the window, and -1 takes one hit back."""
 
     key: str
     limit: int
@@ -67,16 +64,14 @@ class _Window:
     reset_at: int  # shown to clients, fixed when the window began
 
 
+@dataclass(eq=False, repr=False)
 class Windows:
     """Fixed windows, each anchored at its first hit."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
-    ) -> None:
-        self._clock = clock
-        self._wall = wall
-        self._windows: dict[str, _Window] = {}
-        self._sweep_at = 0.0
+    _clock: Callable[[], float] = time.monotonic
+    _wall: Callable[[], float] = time.time
+    _windows: dict[str, _Window] = field(default_factory=dict)
+    _sweep_at: float = 0.0
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -194,8 +189,7 @@ class SharedLimits:
     Hits that arrive during a call to the store are sent together in the next call. A process that
     is alone decides windows of a minute itself, and sends its hits afterwards. A store that fails
     several times in a row is not called until a probe succeeds; meanwhile the tables of this
-    process decide, with its share of each limit. Without a store, they always decide.
-    """
+    process decide, with its share of each limit. Without a store, they always decide."""
 
     _store: LimitStore | None = None
     windows: Windows = field(default_factory=Windows)
@@ -285,7 +279,6 @@ class SharedLimits:
             self._failed(error)
 
     async def close(self) -> None:
-        """Ends the background tasks."""
         self._decided.clear()
         await self._tasks.close()
         if self._store is not None:

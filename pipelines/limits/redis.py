@@ -1,10 +1,8 @@
-"""Windows and leases in Redis: each call is one atomic script, by the clock of the server.
-
-That clock may be set back, so a window or lease with more than its full length left has expired.
-"""
+"""Windows and leases in Redis: each call is one atomic script, by the clock of the server. That
+clock may be set back, so a window or lease with more than its full length left has expired."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -70,11 +68,8 @@ class RedisStore(LimitStore):
             await self._redis.zrem(_leases(key), member)
 
     async def close(self) -> None:
-        try:
-            with _as_store_lost():
-                await self._redis.zrem(GATEWAYS, self._name)
-        except StoreLost:
-            pass
+        with suppress(StoreLost), _as_store_lost():
+            await self._redis.zrem(GATEWAYS, self._name)
         await self._redis.aclose()
 
     async def _all(self, commands: list[tuple[Any, ...]]) -> list[Any]:

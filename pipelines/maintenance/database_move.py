@@ -25,8 +25,7 @@ def move_database(source_url: str, target_url: str) -> str:
 
     Returns the number of rows, in words. Digests of the rows and the sums of the ledger are
     compared before the only transaction on the target commits. A move that was killed has therefore
-    left no row, and can be repeated. Raises ValueError, DatabaseError, or the databases' errors.
-    """
+    left no row, and can be repeated. Raises ValueError, DatabaseError, or the databases' errors."""
     if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
         raise ValueError("DATABASE_URL must be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
     upgrade(source_url)
@@ -63,9 +62,7 @@ def _check_empty(target: Connection) -> None:
 @contextmanager
 def _alone(url: str) -> Iterator[Connection]:
     """Begin a transaction on a database that nothing else has open, or opens during the block.
-
-    Raises ValueError if something does.
-    """
+    Raises ValueError if something does."""
     engine = create_engine(url, hide_parameters=True)
 
     @event.listens_for(engine, "connect")

@@ -1,12 +1,12 @@
-"""Housekeeping at intervals: releases forgotten holds, and deletes data whose retention is
-over."""
+"""Housekeeping at intervals: releases forgotten holds, and deletes data whose retention is over."""
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from sqlmodel import SQLModel
 
@@ -20,13 +20,14 @@ from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.idempotency import IdempotentAnswer
 from db.invites import Invite
+from db.jobs.jobs import delete_old_jobs
 from db.sessions import LoginSession
 from db.voices.history import delete_old_items
+from db.voices.queue import delete_failed_voices
 from db.webhooks import Event
 from pipelines.errors import PipelineError
-from pipelines.jobs.jobs import Jobs
+from pipelines.jobs.leases import LeasedQueue
 from pipelines.storage.files import Files
-from pipelines.voices.queue import VoiceQueue
 from telemetry import metrics
 
 logger = logging.getLogger(__name__)
@@ -45,14 +46,17 @@ class Housekeeper:
     _database: Database
     _files: Files
     _retention: RetentionConfig
-    _voices: VoiceQueue | None = None  # None: hopeless custom voices are not failed
-    _jobs: Jobs | None = None  # the same of jobs
+    _queues: Mapping[str, LeasedQueue[Any]] = field(default_factory=dict)  # by the noun of a row
     _daily_due: float = 0.0  # monotonic seconds
 
     async def run_once(self) -> dict[str, int]:
         """Runs each chore, and counts the rows or files that it changed; logs failures."""
-        run, now, voices, jobs = self._database.run, utc_now(), self._voices, self._jobs
-        releasing: dict[str, Chore] = {"holds": partial(run, release_expired, now)}
+        run, now = self._database.run, utc_now()
+        releasing: dict[str, Chore] = {  # holds of queues are extended before any is released
+            **{f"{noun}_holds": queue.keep_holds for noun, queue in self._queues.items()},
+            "holds": partial(run, release_expired, now),
+            **{f"hopeless_{noun}s": queue.fail_hopeless for noun, queue in self._queues.items()},
+        }
         deleting: dict[str, Chore] = {
             "files": self._files.delete_expired,
             "answers": self._delete(IdempotentAnswer, IdempotentAnswer.expires_at, now),
@@ -60,12 +64,6 @@ class Housekeeper:
             "invites": self._delete(Invite, Invite.expires_at, now),
             "settled_events": partial(run, retention.blank_settled_events),
         }
-        if jobs is not None:
-            releasing = {"job_holds": jobs.keep_holds, **releasing}
-            releasing["hopeless_jobs"] = jobs.fail_hopeless
-        if voices is not None:  # extends their holds before expired holds are released
-            releasing = {"voice_holds": voices.keep_holds, **releasing}
-            releasing["hopeless_voices"] = voices.fail_hopeless
         if time.monotonic() >= self._daily_due:
             self._daily_due = time.monotonic() + DAYS_CHECKED_EVERY_S
             deleting |= self._daily(now)
@@ -96,19 +94,17 @@ class Housekeeper:
             "old_secrets": partial(run, retention.forget_old_secrets, now),
             "revoked_keys": self._delete(ApiKey, ApiKey.revoked_at, ago(keep.revoked_key_days)),
             "history": partial(run, delete_old_items, now),
+            "failed_voices": partial(run, delete_failed_voices, ago(keep.failed_voice_days)),
+            "jobs": partial(
+                run,
+                delete_old_jobs,
+                ended_before=ago(keep.job_days),
+                begun_before=ago(keep.upload_days),
+            ),
             "sessions": self._delete(LoginSession, LoginSession.expires_at, ago(keep.session_days)),
         }
         if keep.chat_days is not None:
             chores["chats"] = self._delete(Chat, Chat.updated_at, ago(keep.chat_days))
-        if self._voices is not None:
-            failed_end = ago(keep.failed_voice_days)
-            chores["failed_voices"] = partial(self._voices.delete_failed, failed_end)
-        if self._jobs is not None:
-            chores["jobs"] = partial(
-                self._jobs.delete_old,
-                ended_before=ago(keep.job_days),
-                begun_before=ago(keep.upload_days),
-            )
         return chores
 
     def _delete(self, table: type[SQLModel], moment: datetime | None, before: datetime) -> Chore:

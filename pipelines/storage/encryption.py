@@ -29,8 +29,7 @@ class Encryption:
 
     Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
     the key before it has encrypted 2^32 times. Associated data names the place, as a table and a
-    row.
-    """
+    row."""
 
     def __init__(self, data_keys: Sequence[str]) -> None:
         """`data_keys`: base64 of 32 bytes each."""

@@ -88,8 +88,7 @@ class Files:
 
     async def mark(self, new: str | None) -> str:
         """Reads the mark that identifies this store; one without a mark gets `new`, if given.
-        Raises StorageUnavailable.
-        """
+        Raises StorageUnavailable."""
         return await self._in_thread(self._mark, f"{self._root}/{MARK}", new)
 
     async def put(
@@ -344,10 +343,8 @@ class Files:
             self._remove_path(path)
 
     def _remove_path(self, path: str) -> None:
-        try:
+        with suppress(FileNotFoundError):  # another process was first, or it was never written
             self._store.rm_file(path)
-        except FileNotFoundError:
-            pass  # another process was first, or it was never written
 
 
 def _about(file: StoredFile, number: int) -> str:

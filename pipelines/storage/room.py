@@ -36,10 +36,8 @@ def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tu
 
 def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: int = 0) -> None:
     """Raise StorageLimit if the workspace would keep more than its plan allows, with `more` bytes.
-
     A file that the transaction has added counts; concurrent transactions wait for each other's
-    sums.
-    """
+    sums."""
     limits = plan_limits(session, plans, workspace_id)
     # Chats are bounded by the plan, too; to sum 10,000 of them takes 3 ms.
     most = stored_bytes(session, workspace_id) + more + limits.saved_chats_mb * MB

@@ -2,8 +2,7 @@
 
 Words are committed when two interims in a row agree on them: LocalAgreement-2 of Macháček, Dabre
 and Bojar, "Turning Whisper into Real-Time Transcription System" (2023). What later transcripts have
-in their place, by an alignment of least edit distance, is dropped.
-"""
+in their place, by an alignment of least edit distance, is dropped."""
 
 import re
 from collections.abc import Sequence
@@ -28,10 +27,8 @@ class CommittedText:
         self._last: list[str] = []  # words of the last transcript
 
     def revise(self, transcript: LiveTranscript) -> LiveTranscript:
-        """Makes the next transcript of the utterance begin with the committed text.
-
-        It may commit more of its text; a final commits all.
-        """
+        """Makes the next transcript of the utterance begin with the committed text. It may commit
+        more of its text; a final commits all."""
         if self._separator is None:
             self._separator = separator_of(transcript.language)
         text = transcript.text

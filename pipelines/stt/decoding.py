@@ -1,7 +1,5 @@
-"""Decodes the utterances of a live session.
-
-It makes the requests to the recogniser, chooses their languages, and retries on another replica.
-"""
+"""Decodes the utterances of a live session. It makes the requests to the recogniser, chooses their
+languages, and retries on another replica."""
 
 import asyncio
 import time
@@ -12,13 +10,7 @@ from functools import partial
 from configs.schema.transcription import ListeningLimits
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost
-from models.stt.base import (
-    FINAL,
-    INTERIM,
-    STT_SAMPLE_RATE,
-    Transcript,
-    TranscriptionRequest,
-)
+from models.stt.base import FINAL, INTERIM, STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.stt.options import RecognitionOptions
 from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
@@ -162,11 +154,9 @@ class UtteranceDecoder:
             return self._tasks.start(self._transcribe(request, sounds))
 
     async def final(self, ended: EndedUtterance) -> Transcript | None:
-        """Returns the text of an utterance; None for a click.
-
-        Retries once on another replica when a replica was lost or busy, but not after a slow
-        failure: then no replica answers, and the client has waited enough. Raises EngineError.
-        """
+        """Returns the text of an utterance; None for a click. Retries once on another replica when
+        a replica was lost or busy, but not after a slow failure: then no replica answers, and the
+        client has waited enough. Raises EngineError."""
         if (task := ended.utterance.task) is None:
             return None
         try:

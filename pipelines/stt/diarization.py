@@ -2,8 +2,7 @@
 
 The number of speakers is unknown: agglomerative clustering by average cosine distance joins windows
 while the groups are alike. Words then take the cheapest path through the speakers (Viterbi), where
-a change of speaker costs more within speech than at a pause.
-"""
+a change of speaker costs more within speech than at a pause."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,15 +123,10 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def cluster_speakers(
-    segments: Sequence[Segment],
-    voices: WindowEmbeddings,
-    separator: str,
-    speakers: "SpeakerLabels",
+    segments: Sequence[Segment], voices: WindowEmbeddings, separator: str, speakers: "SpeakerLabels"
 ) -> tuple[SpeakerUtterance, ...]:
-    """Returns the utterances of a recording, or of its next part, in order.
-
-    Without embeddings there is a single speaker.
-    """
+    """Returns the utterances of a recording, or of its next part, in order. Without embeddings
+    there is a single speaker."""
     # A segment stands for itself where the engine gave no words.
     units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
     return utterances_of(speakers.label(units, voices), units, separator)
@@ -171,18 +165,7 @@ def speaker_letters() -> Iterator[str]:
 
 
 def units_of(words: Sequence[Word]) -> list[Segment]:
-    """Makes a segment of each word."""
-    return [
-        Segment(
-            text=word.word,
-            start=word.start,
-            end=word.end,
-            avg_logprob=0.0,
-            no_speech_prob=0.0,
-            words=(word,),
-        )
-        for word in words
-    ]
+    return [Segment(word.word, word.start, word.end, words=(word,)) for word in words]
 
 
 class SpeakerLabels:
@@ -194,10 +177,8 @@ class SpeakerLabels:
         least_s: float = MIN_SPEAKER_S,
         heard: Sequence[SpeakerVoice] = (),
     ) -> None:
-        """`known` speakers have their own labels, and those `heard` before keep theirs.
-
-        A new speaker has at least `least_s` of speech.
-        """
+        """`known` speakers have their own labels, and those `heard` before keep theirs. A new
+        speaker has at least `least_s` of speech."""
         self._known = known
         self._least_s = least_s
         self.heard = list(heard)
@@ -208,10 +189,8 @@ class SpeakerLabels:
         self._letters = chain((self._first,), letters)
 
     def label(self, units: Sequence[Segment], voices: WindowEmbeddings) -> list[str]:
-        """Labels each unit, for good; blocking.
-
-        Speech too short for windows belongs to the last speaker.
-        """
+        """Labels each unit, for good; blocking. Speech too short for windows belongs to the last
+        speaker."""
         if not units or not len(voices.windows):
             return [self.heard[-1].label if self.heard else self._first] * len(units)
         before = len(self.heard)
@@ -240,11 +219,9 @@ class SpeakerLabels:
 def joined(
     speakers: Sequence[SpeakerVoice], voices: WindowEmbeddings, least_s: float
 ) -> list[SpeakerVoice]:
-    """Joins groups of similar windows to the speakers, and adds new speakers.
-
-    A new speaker has at least `least_s` of speech, except the first. Groups that are alike count
-    together, because the windows of a short turn often form several small groups.
-    """
+    """Joins groups of similar windows to the speakers, and adds new speakers. A new speaker has at
+    least `least_s` of speech, except the first. Groups that are alike count together, because the
+    windows of a short turn often form several small groups."""
     voices_so_far = [replace(speaker) for speaker in speakers]
     groups = np.zeros(len(voices.windows), np.int64)
     if len(groups) > 1:

@@ -1,8 +1,7 @@
 """Endpointing: finds the utterances of a signal by the speech probabilities of its frames.
 
-A pure state machine with hysteresis: the only clock is the number of frames. Positions are
-samples from the start of the signal. `FrameBuffer` holds the audio of those utterances.
-"""
+A pure state machine with hysteresis: the only clock is the number of frames. Positions are samples
+from the start of the signal. `FrameBuffer` holds the audio of those utterances."""
 
 import math
 import sys
@@ -111,8 +110,7 @@ class Endpointer:
     Each utterance gives SpeechStarted, then LikelyEnd and Resumed alternately, then UtteranceEnded;
     if enabled, Paused comes in each pause of speech. Utterances never overlap. An utterance longer
     than the limit is cut at its quietest recent place; the rest is an utterance of its own, without
-    another SpeechStarted.
-    """
+    another SpeechStarted."""
 
     def __init__(
         self,
@@ -123,11 +121,8 @@ class Endpointer:
         whole_turns: bool = False,
         pause_ms: float = math.inf,
     ) -> None:
-        """`pause_ms` is the silence after which Paused comes.
-
-        With `whole_turns` an utterance that reaches its limit in a pause is cut, too: only silence
-        ends a turn.
-        """
+        """`pause_ms` is the silence after which Paused comes. With `whole_turns` an utterance that
+        reaches its limit in a pause is cut, too: only silence ends a turn."""
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns
@@ -190,7 +185,6 @@ class Endpointer:
         return [] if self._utterance is None else [self._end(self._utterance)]
 
     def reset(self) -> None:
-        """Forgets an open utterance."""
         self._utterance = None
         self._run = 0
         self._free_from = self._position

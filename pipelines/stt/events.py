@@ -29,10 +29,8 @@ class LiveSpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class EagerTranscript:
-    """Text of an utterance that has probably ended, for a voice agent.
-
-    What the agent does with it is in vain if the speech resumes.
-    """
+    """Text of an utterance that has probably ended, for a voice agent. What the agent does with it
+    is in vain if the speech resumes."""
 
     text: str
     confidence: float = 1.0  # 0 to 1
@@ -104,9 +102,6 @@ def live_transcript(
     start: int,
     samples: int,
     latency_s: float,
-    cut: bool = False,
-    language_probability: float = 1.0,
-    is_quiet: bool = False,
 ) -> LiveTranscript:
     """Makes a transcript; `start` and `samples` are of the speech, at STT_SAMPLE_RATE."""
     return LiveTranscript(
@@ -119,7 +114,4 @@ def live_transcript(
         start_s=start / STT_SAMPLE_RATE,
         duration_s=samples / STT_SAMPLE_RATE,
         latency_s=latency_s,
-        cut=cut,
-        language_probability=language_probability,
-        is_quiet=is_quiet,
     )

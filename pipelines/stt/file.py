@@ -176,10 +176,8 @@ class TranscriptionPipeline:
         stop_s: float | None = None,
     ) -> DecodedRecording:
         """Decodes the file `path` in a temporary directory, after which its length is known.
-
         Decoding stops soon after `stop_s`. Speakers who are `known` are told by name. Owners take
-        turns (`AudioDecoder.decode`). Raises PipelineError or EngineError.
-        """
+        turns (`AudioDecoder.decode`). Raises PipelineError or EngineError."""
         options = await self.resolve(options)
         second = None
         first_channel = 0 if options.multichannel else None
@@ -202,10 +200,8 @@ class TranscriptionPipeline:
     async def known_speaker(
         self, name: str, path: Path, encoder: SpeakerEncoder, owner: Owner
     ) -> SpeakerVoice:
-        """Computes the voice of a clip of one person, who will be labelled `name`.
-
-        Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded.
-        """
+        """Computes the voice of a clip of one person, who will be labelled `name`. Raises
+        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         audio = await self._decoder.decode(path, owner=owner, max_duration_s=CLIP_S[1])
         if audio.duration_s < CLIP_S[0]:
             raise InvalidAudio(f"the clip of {name!r} is shorter than {CLIP_S[0]:.0f} seconds")
@@ -240,10 +236,8 @@ class TranscriptionPipeline:
     async def stream(
         self, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
-        """Yields the text of each speech segment in order, then the whole transcript.
-
-        Closing it stops the work. Raises EngineError.
-        """
+        """Yields the text of each speech segment in order, then the whole transcript. Closing it
+        stops the work. Raises EngineError."""
         loop = asyncio.get_running_loop()
         threads = self._threads.executor(owner=recording.owner)
         options = recording.options
@@ -302,10 +296,8 @@ class TranscriptionPipeline:
     def _prepare(
         self, recording: DecodedRecording
     ) -> Generator["_FileDecoding | None", None, None]:
-        """Levels and filters the signal, and finds its speech; blocking.
-
-        Yields None after each step, and the decoding as the last item.
-        """
+        """Levels and filters the signal, and finds its speech; blocking. Yields None after each
+        step, and the decoding as the last item."""
         pcm = recording.pcm
         if is_clipped(pcm):
             pcm, end = np.empty_like(pcm), 0
@@ -351,11 +343,9 @@ class _FileDecoding:
     is_quiet: bool
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
-        """Yields a transcript for each segment in order.
-
-        Where the language is not given, a long segment among the first is transcribed before the
-        others: it shows the language that a short one leaves open.
-        """
+        """Yields a transcript for each segment in order. Where the language is not given, a long
+        segment among the first is transcribed before the others: it shows the language that a short
+        one leaves open."""
         language = self.recording.options.language
         segments = list(self.speech)
         done: dict[SpeechSegment, Transcript] = {}
@@ -402,9 +392,7 @@ class _FileDecoding:
             prior=self.session.prior(seconds),
             languages=() if language else wanted.languages,
             options=replace(
-                wanted,
-                prompt=" ".join(filter(None, (terms, prompt))),
-                words=wanted.needs_words,
+                wanted, prompt=" ".join(filter(None, (terms, prompt))), words=wanted.needs_words
             ),
             beam_size=profile.beam_size,
             urgency=urgency,
@@ -467,9 +455,7 @@ def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
 
 def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
     """Filters float32 [n] at 16 kHz by a Butterworth filter, forwards and backwards: zero phase.
-
-    Works in blocks, because the float64 of a whole file of ten minutes took 0.4 GB.
-    """
+    Works in blocks, because the float64 of a whole file of ten minutes took 0.4 GB."""
     sos = butter(4, band_hz, "bandpass", fs=STT_SAMPLE_RATE, output="sos")
     filtered = np.array(pcm, np.float32)
     for signal in (filtered, filtered[::-1]):
@@ -481,10 +467,8 @@ def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
 
 
 def known_language(language: str, supported: Sequence[str], field: str) -> str:
-    """Returns the engine's code of a language in the caller's `field`, such as en for en-US.
-
-    Raises InvalidRequest.
-    """
+    """Returns the engine's code of a language in the caller's `field`, such as en for en-US. Raises
+    InvalidRequest."""
     for candidate in engine_codes(language):
         if candidate in supported:
             return candidate
@@ -492,7 +476,6 @@ def known_language(language: str, supported: Sequence[str], field: str) -> str:
 
 
 def text_of(transcript: Transcript) -> str:
-    """Joins the text of all segments."""
     texts = (segment.text for segment in transcript.segments)
     return separator_of(transcript.language).join(texts)
 

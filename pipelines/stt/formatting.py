@@ -42,10 +42,8 @@ def formatted(
     masks: Redactor | None = None,
     urgency: int = FINAL,
 ) -> Transcript:
-    """Masks what `masks` finds and formats the text, in languages with spaces between words.
-
-    May take a second at the first text of a language.
-    """
+    """Masks what `masks` finds and formats the text, in languages with spaces between words. May
+    take a second at the first text of a language."""
     if masks and transcript.segments:
         transcript = _redacted(transcript, masks, urgency)
     if form == TranscriptStyle():
@@ -55,11 +53,8 @@ def formatted(
 
 
 def _redacted(transcript: Transcript, redactor: Redactor, urgency: int) -> Transcript:
-    """Masks texts and words; an entity becomes one word.
-
-    An interim loses its end, which may become part of an entity; a final is remembered for the text
-    after it.
-    """
+    """Masks texts and words; an entity becomes one word. An interim loses its end, which may become
+    part of an entity; a final is remembered for the text after it."""
     segments = transcript.segments
     separator = separator_of(transcript.language)
     spoken = [

@@ -5,8 +5,7 @@ The session language is a belief that each utterance changes.
 The belief is a hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden
 Markov Models and Selected Applications in Speech Recognition", 1989): speakers seldom change the
 language, and the recogniser's probabilities are evidence, of little weight where there is little
-speech.
-"""
+speech."""
 
 import asyncio
 import math
@@ -34,10 +33,8 @@ SURELY = 0.97
 
 
 async def with_language(result: Awaitable[Transcript], expected: str | None) -> Transcript:
-    """Chooses one of a transcript's candidate languages, if it has any.
-
-    It is the `expected` one, that of the utterance before, unless the text is clearly in another.
-    """
+    """Chooses one of a transcript's candidate languages, if it has any. It is the `expected` one,
+    that of the utterance before, unless the text is clearly in another."""
     transcript = await result
     if not transcript.candidates:
         return transcript
@@ -55,8 +52,7 @@ class SessionLanguage:
 
     def __init__(self, usual: str | None = None) -> None:
         """`usual`, the language of the request or the workspace, decides until another is
-        certain.
-        """
+        certain."""
         self._odds: dict[str, float] = {} if usual is None else {usual: USUAL}
 
     @property

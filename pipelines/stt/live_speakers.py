@@ -1,8 +1,7 @@
 """Online diarization: labels the speakers of a live session with each final, for good.
 
 Windows of speech are embedded as it comes, so that at the end of an utterance only the last is
-left, while its text is decoded.
-"""
+left, while its text is decoded."""
 
 import asyncio
 import time
@@ -102,13 +101,7 @@ class LiveSpeakers:
         self, voices: UtteranceVoices, final: LiveTranscript
     ) -> tuple[SpeakerUtterance, ...]:
         """Labels a final's words; blocks for about 2 ms."""
-        whole = Segment(
-            text=final.text,
-            start=final.start_s,
-            end=final.start_s + final.duration_s,
-            avg_logprob=0.0,
-            no_speech_prob=0.0,
-        )
+        whole = Segment(final.text, final.start_s, final.start_s + final.duration_s)
         units = units_of(final.words) or [whole]
         windows = np.array(voices.windows).reshape(-1, 2) / STT_SAMPLE_RATE
         embeddings = np.array([voices.embeddings[window] for window in voices.windows])

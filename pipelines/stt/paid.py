@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,7 @@ from pipelines.audio.watermarking import WatermarkDetection, Watermarker
 from pipelines.billing.billing import Billing, Charge, FailureEvent
 from pipelines.billing.operation import Operation
 from pipelines.stt.diarization import SpeakerVoice
-from pipelines.stt.file import (
-    DecodedRecording,
-    FileTranscript,
-    HeardText,
-    TranscriptionPipeline,
-)
+from pipelines.stt.file import DecodedRecording, FileTranscript, HeardText, TranscriptionPipeline
 from pipelines.webhooks.events import WebhookEvents, failure_event
 
 T = TypeVar("T")
@@ -46,25 +41,22 @@ class PaidTranscription:
         known: tuple[SpeakerVoice, ...] = (),
     ) -> DecodedRecording:
         """Opens a file as `TranscriptionPipeline.open` does, as far as the credit pays for the
-        audio.
-
-        Sends `stt.failed` when the service fails. Also raises InsufficientCredit.
-        """
+        audio. Sends `stt.failed` when the service fails. Also raises InsufficientCredit."""
         await self.check_credit(workspace_id, operation)
         channels = 1 + options.multichannel
         async with self.events.recording(workspace_id, "stt.failed"):
             # An unknown language fails here, free of charge.
             options = await self.pipeline.resolve(options)
-            async with self._decoding(workspace_id, operation, channels) as most_s:
+            longest_s = MAX_DURATION_S * channels
+            decoding = self.billing.decoding(workspace_id, LEAST_MS, longest_s, operation)
+            async with decoding as most_s:
                 return await self.pipeline.open(
                     path, options, workspace_id, most_s / channels, known=known
                 )
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
-        """Checks the credit before a file is decoded.
-
-        Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Checks the credit before a file is decoded. Raises InsufficientCredit or
+        DatabaseUnavailable."""
         await self.billing.check_credit(workspace_id, "stt", LEAST_MS, operation)
 
     async def transcribe(
@@ -77,11 +69,8 @@ class PaidTranscription:
         known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
         """Transcribes a file; returns the answer that `to_answer` makes of the transcript, in a
-        thread.
-
-        Charges for the length of the decoded audio, since headers may be wrong. Raises as
-        `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable.
-        """
+        thread. Charges for the length of the decoded audio, since headers may be wrong. Raises as
+        `TranscriptionPipeline.open` and `transcribe`, InsufficientCredit or DatabaseUnavailable."""
         recording = await self.open(workspace_id, operation, path, options, known=known)
         charging = self._charge(workspace_id, operation, recording.transcribed_s, _FAILED)
         async with await charging as charge:
@@ -94,14 +83,10 @@ class PaidTranscription:
         return answer
 
     async def stream(
-        self,
-        workspace_id: int,
-        operation: Operation,
-        recording: DecodedRecording,
+        self, workspace_id: int, operation: Operation, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
         """Streams as `TranscriptionPipeline.stream`; closing it early charges for the audio so
-        far.
-        """
+        far."""
         charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
         async with await charging as charge:
             async with aclosing(self.pipeline.stream(recording)) as items:
@@ -120,24 +105,17 @@ class PaidTranscription:
         decoder: AudioDecoder,
         watermarks: Watermarker,
     ) -> WatermarkDetection:
-        """Detects the watermark in a file, at the price of its transcription.
-
-        Raises NotFound when watermarking is off, InsufficientCredit, DatabaseUnavailable, and as
-        AudioDecoder.decode.
-        """
+        """Detects the watermark in a file, at the price of its transcription. Raises NotFound when
+        watermarking is off, InsufficientCredit, DatabaseUnavailable, and as AudioDecoder.decode."""
         await self.check_credit(workspace_id, operation)
         watermarks.check_on()
-        async with self._decoding(workspace_id, operation) as most_s:
+        decoding = self.billing.decoding(workspace_id, LEAST_MS, MAX_DURATION_S, operation)
+        async with decoding as most_s:
             audio = await decoder.decode(path, owner=workspace_id, max_duration_s=most_s)
         async with await self._charge(workspace_id, operation, audio.duration_s) as charge:
             detection = await watermarks.detect(audio, str(workspace_id))
             await charge.capture(charge.units)
         return detection
-
-    def _decoding(
-        self, workspace_id: int, operation: Operation, channels: int = 1
-    ) -> AbstractAsyncContextManager[float]:
-        return self.billing.decoding(workspace_id, LEAST_MS, MAX_DURATION_S * channels, operation)
 
     async def _charge(
         self,
@@ -147,13 +125,9 @@ class PaidTranscription:
         failed: FailureEvent | None = None,
     ) -> Charge:
         # Without credit the file was decoded in vain.
-        async with self.billing.counted_failure(workspace_id, "stt", LEAST_MS, operation):
+        async with self.billing.counted_failure(workspace_id, LEAST_MS, operation):
             charge = await self.billing.hold(
-                workspace_id,
-                "stt",
-                _milliseconds(duration_s),
-                operation,
-                failed=failed,
+                workspace_id, "stt", _milliseconds(duration_s), operation, failed=failed
             )
         # The file is decoded, and recognition takes seconds: it counts as begun.
         charge.progress(charge.units, is_sent=False)

@@ -1,14 +1,13 @@
 """Live speech to text: splits a stream into utterances, and transcribes each at its end.
 
-Decoding is speculative: it begins when speech has probably ended, before that is certain. If
-no more speech follows, the text is ready at the moment when the utterance ends.
-"""
+Decoding is speculative: it begins when speech has probably ended, before that is certain. If no
+more speech follows, the text is ready at the moment when the utterance ends."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -149,7 +148,6 @@ class LiveSession:
         return self._sentences
 
     def clear(self) -> None:
-        """Discards an open utterance."""
         self._endpointer.reset()
         if self._utterance is not None:
             self._utterance.cancel_interim()
@@ -177,7 +175,6 @@ class LiveSession:
             self._ended.task_done()
 
     async def close(self) -> None:
-        """Stops all work for this session."""
         await self._tasks.close()
         self.clear()
         while not self._ended.empty():
@@ -344,17 +341,15 @@ class LiveSession:
             start=event.speech_start,
             samples=max(event.speech_end - event.speech_start, 0),
             latency_s=latency_s,
-            cut=event.cut,
-            language_probability=transcript.language_probability if transcript else 1.0,
-            is_quiet=ended.utterance.is_quiet,
         )
+        final = replace(final, cut=event.cut, is_quiet=ended.utterance.is_quiet)
+        if transcript is not None:
+            final = replace(final, language_probability=transcript.language_probability)
         await self._emit_revised(ended.utterance, final)
 
     async def _emit_revised(self, utterance: LiveUtterance, transcript: LiveTranscript) -> None:
-        """Emits a transcript with its committed text and speakers.
-
-        An agent waits for the whole text of its turns, so none is committed before.
-        """
+        """Emits a transcript with its committed text and speakers. An agent waits for the whole
+        text of its turns, so none is committed before."""
         if self._options.turns is None:
             transcript = utterance.committed.revise(transcript)
         if transcript.final:
@@ -364,7 +359,6 @@ class LiveSession:
         await self._emit(transcript)
 
     async def _styled(self, transcript: Transcript, urgency: int) -> Transcript:
-        """Formats and redacts a transcript."""
         form = self._options.recognition.form
         if self._redactor is None and form == TranscriptStyle():
             return transcript
@@ -430,10 +424,10 @@ class LiveTranscriptionPipeline:
         self.limits = self.config.limits
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
-    async def engine_languages(self, codes: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns the engine's codes of languages, without repetitions.
-
-        Raises InvalidRequest or EngineLost.
-        """
+    async def engine_languages(self, codes: Sequence[str]) -> tuple[str, ...]:
+        """Returns the engine's codes of languages, without repetitions. Raises InvalidRequest or
+        EngineLost."""
+        if not codes:
+            return ()
         supported = (await self.transcriber.describe()).languages
         return tuple(dict.fromkeys(known_language(code, supported, "languages") for code in codes))

@@ -4,8 +4,11 @@ paragraphs."""
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeVar
 
 from models.stt.base import Word
+
+T = TypeVar("T")
 
 MAX_CUE_S = 6.0
 MAX_CUE_CHARACTERS = 84  # two lines of 42
@@ -30,10 +33,8 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 
 
 def to_srt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -> str:
-    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces.
-
-    A cue has `most` characters at most, unless a single word is longer.
-    """
+    """Writes SubRip. `separator` stands between words; it is empty in languages without spaces. A
+    cue has `most` characters at most, unless a single word is longer."""
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
@@ -53,12 +54,7 @@ def to_vtt(turns: Turns, separator: str = " ", most: int = MAX_CUE_CHARACTERS) -
 
 def _cues(turns: Turns, separator: str, most: int) -> Iterable[Cue]:
     for speaker, words in turns:
-        lines: list[list[Word]] = []
-        for word in words:
-            if not lines or _full(lines[-1], word, separator, most):
-                lines.append([])
-            lines[-1].append(word)
-        for line in lines:
+        for line in cut(words, lambda line, word: _full(line, word, separator, most)):
             text = separator.join(word.word for word in line)
             yield Cue(line[0].start, line[-1].end, text, speaker)
 
@@ -79,28 +75,26 @@ def clock_time(seconds: float, mark: str) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02}{mark}{rest % 1000:03}"
 
 
-def cut(words: Sequence[Word], ends: Callable[[Word, Word], bool]) -> list[list[Word]]:
-    """Splits words into parts. A part ends where `ends(word, next_word)` is true."""
-    parts: list[list[Word]] = []
-    for word in words:
-        if not parts or ends(parts[-1][-1], word):
+def cut(items: Iterable[T], ends: Callable[[list[T], T], bool]) -> list[list[T]]:
+    """Splits words or the like into parts. A part ends where `ends(part, next_item)` is true."""
+    parts: list[list[T]] = []
+    for item in items:
+        if not parts or ends(parts[-1], item):
             parts.append([])
-        parts[-1].append(word)
+        parts[-1].append(item)
     return parts
 
 
 def sentences_of(words: Sequence[Word]) -> list[list[Word]]:
     """Splits words into sentences, by their punctuation."""
-    return cut(words, lambda before, _: before.word.endswith(SENTENCE_ENDS))
+    return cut(words, lambda sentence, _: sentence[-1].word.endswith(SENTENCE_ENDS))
 
 
 def paragraphs_of(words: Sequence[Word]) -> list[list[list[Word]]]:
     """Groups the sentences of words into paragraphs."""
-    groups: list[list[list[Word]]] = []
-    for sentence in sentences_of(words):
-        last = groups[-1] if groups else None
-        pauses = last is not None and sentence[0].start - last[-1][-1].end > PARAGRAPH_PAUSE_S
-        if last is None or pauses or len(last) == MAX_SENTENCES:
-            groups.append([])
-        groups[-1].append(sentence)
-    return groups
+
+    def ends(paragraph: list[list[Word]], sentence: list[Word]) -> bool:
+        pause_s = sentence[0].start - paragraph[-1][-1].end
+        return pause_s > PARAGRAPH_PAUSE_S or len(paragraph) == MAX_SENTENCES
+
+    return cut(sentences_of(words), ends)

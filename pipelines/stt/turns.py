@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from scipy.special import logit
+
 from configs.schema.transcription import EndpointingConfig
 from models.audio import Pcm
 from models.errors import EngineError
@@ -36,31 +38,23 @@ UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished
 
 
 def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = False) -> float:
-    """Returns the silence that ends a turn, from its completeness and its text.
-
-    It grows geometrically with the odds that the user continues.
-    """
+    """Returns the silence that ends a turn, from its completeness and its text. It grows
+    geometrically with the odds that the user continues."""
     if unfinished:
         completeness = min(completeness, UNFINISHED)
     if completeness >= turns.complete < 1:
         return turns.shortest_wait_ms
     if not INCOMPLETE < turns.complete < 1:
         return turns.longest_wait_ms
-    least, enough = _log_odds(INCOMPLETE), _log_odds(turns.complete)
-    doubt = (enough - _log_odds(max(completeness, INCOMPLETE))) / (enough - least)
+    least, enough = logit(INCOMPLETE), logit(turns.complete)
+    doubt = (enough - logit(max(completeness, INCOMPLETE))) / (enough - least)
     return turns.shortest_wait_ms * math.pow(turns.longest_wait_ms / turns.shortest_wait_ms, doubt)
-
-
-def _log_odds(probability: float) -> float:
-    return math.log(probability / (1 - probability))
 
 
 @dataclass(eq=False, repr=False)
 class TurnJudge:
-    """Judge of the likely ends of one session's turns.
-
-    The turn detector is called in threads, and may be loaded by the first call.
-    """
+    """Judge of the likely ends of one session's turns. The turn detector is called in threads, and
+    may be loaded by the first call."""
 
     _turn_detector: Callable[[], TurnDetectionEngine] | None
     _endpointer: Endpointer
@@ -76,10 +70,8 @@ class TurnJudge:
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
         """Ends the utterance the sooner, the more complete it sounds, but not before its text.
-
         Without the text nothing could be answered, so waiting for it costs no time. Returns the
-        probability that the turn is complete, if it was judged.
-        """
+        probability that the turn is complete, if it was judged."""
         question = self._question
         unfinished = False
         if question is None:
@@ -97,11 +89,8 @@ class TurnJudge:
         return min(completeness, UNFINISHED) if unfinished else completeness
 
     async def _ask(self, pcm: Pcm) -> float | None:
-        """Returns the probability that the turn is complete.
-
-        None when the turn continued meanwhile, or the turn detector failed: then only silence ends
-        the turn.
-        """
+        """Returns the probability that the turn is complete. None when the turn continued
+        meanwhile, or the turn detector failed: then only silence ends the turn."""
         detector = self._turn_detector
         assert detector is not None, "semantic turns need a turn detector"
         async with self._asking:
@@ -117,10 +106,7 @@ class TurnJudge:
 def open_endpointer(
     config: EndpointingConfig, frame_samples: int, turns: TurnPolicy | None, utterance_end_ms: float
 ) -> Endpointer:
-    """Opens the endpointer of a session.
-
-    Without turns, utterances end after `utterance_end_ms`.
-    """
+    """Opens the endpointer of a session. Without turns, utterances end after `utterance_end_ms`."""
     pause_ms = math.inf
     match turns:
         case SilenceTurns():
@@ -139,9 +125,5 @@ def open_endpointer(
         case ManualTurns():
             utterance_end_ms = math.inf
     return Endpointer(
-        config,
-        frame_samples,
-        utterance_end_ms,
-        whole_turns=turns is not None,
-        pause_ms=pause_ms,
+        config, frame_samples, utterance_end_ms, whole_turns=turns is not None, pause_ms=pause_ms
     )

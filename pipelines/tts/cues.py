@@ -3,8 +3,7 @@
 Cues that can be obeyed become tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
 spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram and Rime. Directions
 that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped, and so is
-the reasoning of language models.
-"""
+the reasoning of language models."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -117,8 +116,7 @@ def plain_tokens(
 
     `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do. `manner` has
     the speed and volume of the text before, and then those at the end of this text. `dropped`
-    receives the cues that no voice follows.
-    """
+    receives the cues that no voice follows."""
     manner = {} if manner is None else manner
     dropped = {} if dropped is None else dropped
     position = 0

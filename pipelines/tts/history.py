@@ -96,30 +96,22 @@ def details_about(item_id: str) -> str:
     return f"history:{item_id}"
 
 
+@dataclass(eq=False, repr=False)
 class SpeechRecord:
     """A copy of speech that is sent, on disk until it is stored in the history."""
 
-    def __init__(
-        self,
-        history: "SpeechHistory",
-        stream: SpeechStream,
-        output_format: str,
-        media_type: str,
-        source: Source = "TTS",
-        lines: Sequence[SpokenLine] = (),
-    ) -> None:
-        self.text = ""
-        self.stream = stream
-        self.source = source
-        self._history = history
-        self._loop = asyncio.get_running_loop()
-        self._file: TemporaryFile | None = None  # from the first audio on
-        self._size = 0
-        self._is_closed = False
-        self._output_format = output_format
-        self._media_type = media_type
-        self._lines = list(lines)
-        self._request_id = request_id.get() or ""
+    _history: "SpeechHistory"
+    stream: SpeechStream
+    _output_format: str
+    _media_type: str
+    source: Source
+    _lines: list[SpokenLine]
+    text: str = ""
+    _file: TemporaryFile | None = None  # from the first audio on
+    _size: int = 0
+    _is_closed: bool = False
+    _request_id: str = field(default_factory=lambda: request_id.get() or "")
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def add(self, data: bytes) -> None:
         """Copy audio that is sent. A failure costs the history a speech, not the client."""
@@ -136,7 +128,6 @@ class SpeechRecord:
             self._history.drop(self, error)
 
     def add_text(self, text: str) -> None:
-        """Add text that is spoken."""
         self.text = (self.text + text)[:MAX_TEXT]
 
     def keep(self, text: str = "") -> None:
@@ -194,7 +185,7 @@ class SpeechHistory:
         """Begin a record of a stream; None if the workspace keeps no speech."""
         if not principal.speech_history_days or principal.retention == "zero":
             return None
-        return SpeechRecord(self, stream, output_format, media_type, source, lines)
+        return SpeechRecord(self, stream, output_format, media_type, source, list(lines))
 
     def open_file(self, record: SpeechRecord) -> TemporaryFile:
         """Open the file of a record. Raises Overloaded if too many are open, or OSError."""

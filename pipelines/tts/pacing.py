@@ -51,10 +51,8 @@ Admit = Callable[[], Awaitable[Callable[[], None]]]
 
 @dataclass(eq=False, repr=False)
 class PlaybackClock:
-    """The lead of a stream over a client that plays the audio as it arrives, and its underruns.
-
-    If a client reads its chunks late, that delay does not count as an underrun.
-    """
+    """The lead of a stream over a client that plays the audio as it arrives, and its underruns. If
+    a client reads its chunks late, that delay does not count as an underrun."""
 
     _scheduler: "StreamScheduler"
     _: KW_ONLY
@@ -150,8 +148,7 @@ class StreamScheduler:
     A stream with an ample lead waits while another stream has none. If all have an ample lead, they
     use the engine one at a time, so that long texts finish early without delaying others. Streams
     that the engine cannot serve beside the older ones start when these have a lead. A stream whose
-    client does not read is left out until the client reads, and no other stream waits for it.
-    """
+    client does not read is left out until the client reads, and no other stream waits for it."""
 
     def __init__(self) -> None:
         self.streams: dict[PlaybackClock, None] = {}  # the oldest first
@@ -168,10 +165,8 @@ class StreamScheduler:
 
     def longest_s(self, usual: float) -> float:
         """Return the longest speech that can be made for every stream, by earliest deadline, before
-        any runs dry.
-
-        It is infinite if a stream will run dry in any case: long chunks take less work.
-        """
+        any runs dry. It is infinite if a stream will run dry in any case: long chunks take less
+        work."""
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf
@@ -298,8 +293,7 @@ class PrefetchWindow:
     A client that does not read stops the window (backpressure). A chunk starts when audio of the
     chunk before was taken, so that it delays no first audio, and is ready when that chunk ends. It
     starts together with the chunk before while no listener needs that one (`_may_overlap`), since
-    two chunks at once keep the cores busier.
-    """
+    two chunks at once keep the cores busier."""
 
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]

@@ -98,8 +98,7 @@ class PaidSynthesis:
 
         Closing the generator early charges for the chunks that were taken. Raises as
         `SpeechPipeline.plan` and `SpeechPipeline.stream`, InsufficientCredit or
-        DatabaseUnavailable.
-        """
+        DatabaseUnavailable."""
         plan = await self.plan(request, workspace_id, early_start=True)
         chunks = self._stream(plan, workspace_id, operation)
         try:

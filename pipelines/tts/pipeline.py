@@ -32,12 +32,7 @@ from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
 from pipelines.tts.dictionaries import Dictionaries
-from pipelines.tts.pacing import (
-    InFlightChunk,
-    PlaybackClock,
-    PrefetchWindow,
-    StreamScheduler,
-)
+from pipelines.tts.pacing import InFlightChunk, PlaybackClock, PrefetchWindow, StreamScheduler
 from pipelines.tts.reading import (
     PassageReader,
     SpeechRequest,
@@ -123,8 +118,7 @@ class SpeechPipeline:
 
         `early_start` makes the first chunks short, so that a stream starts sooner. Raises
         VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the speech
-        would be too long), EngineLost or DatabaseUnavailable.
-        """
+        would be too long), EngineLost or DatabaseUnavailable."""
         asked_at = time.monotonic()
         directory = self.directory
         tokens = [Token(0, text=request.text)]
@@ -194,10 +188,8 @@ class SpeechPipeline:
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
         """Return the letters of `SpeechPlan.letters`: the spoken letters, and those that could be
-        spoken in breaks, at the speed of the request.
-
-        Raises InvalidRequest if the speech would be too long.
-        """
+        spoken in breaks, at the speed of the request. Raises InvalidRequest if the speech would be
+        too long."""
         characters = sum(len(passage.text) for passage in passages)
         longest_s = self._longest_of(request)
         speed = request.speed
@@ -258,11 +250,8 @@ class SpeechPipeline:
         on_chunk: Callable[[SpokenChunk], object] = lambda chunk: None,
     ) -> tuple[TimedWord, ...]:
         """Speak the whole text at once, with its loudness measured over all of it; memory does not
-        grow with its length.
-
-        `write` takes the speech in blocks, in a thread; `on_chunk` gets each chunk before, as the
-        engine returns it. Returns the words. Raises as `stream`.
-        """
+        grow with its length. `write` takes the speech in blocks, in a thread; `on_chunk` gets each
+        chunk before, as the engine returns it. Returns the words. Raises as `stream`."""
         return await self._replan_after_swap(plan, lambda new: self._speak(new, write, on_chunk))
 
     async def _replan_after_swap(
@@ -305,11 +294,9 @@ class SpeechPipeline:
         return tuple(words)
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
-        """Yields speech as soon as the engine returns it; closing it stops the work.
-
-        Raises EngineError, also after the first chunks, and InvalidRequest for silence only, or
-        after speech that became much longer than counted.
-        """
+        """Yields speech as soon as the engine returns it; closing it stops the work. Raises
+        EngineError, also after the first chunks, and InvalidRequest for silence only, or after
+        speech that became much longer than counted."""
         run, chunk = await self._replan_after_swap(plan, self._start)
         async with aclosing(run):
             if chunk is None:

@@ -2,8 +2,7 @@
 
 SSML 1.1 (https://www.w3.org/TR/speech-synthesis11/), dictionaries, the turns of several speakers
 and breaks in a plain text all become passages. A plain text is a single passage, and is read as it
-is. An unknown element of SSML is an error, and an unknown attribute is ignored.
-"""
+is. An unknown element of SSML is an error, and an unknown attribute is ignored."""
 
 import re
 import string
@@ -151,10 +150,7 @@ def is_ssml(text: str) -> bool:
 
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     """Parse a request into tags and text, and the language of a document. The only tags of a plain
-    text are breaks.
-
-    Raises InvalidRequest with line and column if markup is not well-formed.
-    """
+    text are breaks. Raises InvalidRequest with line and column if markup is not well-formed."""
     if not request.script:
         return _tokens(
             request.text,

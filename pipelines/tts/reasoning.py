@@ -1,8 +1,7 @@
 """Removes the reasoning of language models, between tags such as `<think>`, from spoken text.
 
 A tag after a backtick or a quotation mark is only quoted, and begins no reasoning. Reasoning
-without an end tag lasts to the end of the text.
-"""
+without an end tag lasts to the end of the text."""
 
 import re
 

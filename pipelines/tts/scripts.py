@@ -2,8 +2,7 @@
 
 Every engine reads Latin letters and lone Greek letters in all of its languages. It drops or spells
 letters of other scripts: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng spells
-Cyrillic letters by their names, and hibari drops Arabic letters.
-"""
+Cyrillic letters by their names, and hibari drops Arabic letters."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

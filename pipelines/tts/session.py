@@ -99,11 +99,8 @@ class SpeechStream:
         self, text: str, *, early_start: bool = True
     ) -> AsyncGenerator[EncodedChunk, None]:
         """Yield audio as soon as it is ready; closing it stops the work, and charges for the audio
-        that was taken.
-
-        `early_start` makes the first chunks short. A text that no voice reads is left out once
-        there was speech. Raises EngineError, PipelineError or DatabaseError.
-        """
+        that was taken. `early_start` makes the first chunks short. A text that no voice reads is
+        left out once there was speech. Raises EngineError, PipelineError or DatabaseError."""
         offset = self._characters
         self._characters += len(text)  # a failed text counts, too
         if not text.strip():
@@ -299,11 +296,8 @@ class SpeakingContext:
 
     def flush_automatically(self, characters: int, *, is_whole: bool = False) -> None:
         """Speaks the first `characters` of the buffer as soon as it can, without a part of a cue
-        unless the text `is_whole`.
-
-        The characters join a queued automatic flush, so there are never more than a few flushes. A
-        document of SSML is a flush of its own.
-        """
+        unless the text `is_whole`. The characters join a queued automatic flush, so there are never
+        more than a few flushes. A document of SSML is a flush of its own."""
         if is_whole:
             characters += self._end_half_tag()
         size = characters if is_whole else uncut(self.buffered, characters)
@@ -317,10 +311,8 @@ class SpeakingContext:
             self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
     def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
-        """Flushes the buffer to the old stream; the new one speaks later text.
-
-        Raises ContextFault when too many flushes are queued.
-        """
+        """Flushes the buffer to the old stream; the new one speaks later text. Raises ContextFault
+        when too many flushes are queued."""
         self._check_open()
         if self._parts and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")

@@ -85,9 +85,7 @@ class VoiceLevels:
 @dataclass(eq=False, repr=False)
 class StreamEnhancer:
     """Enhances a stream as `effects.enhance` does a whole signal, without waiting for the end.
-
-    Applies high-pass, loudness and true-peak limit; blocking, 2 ms for 0.5 s.
-    """
+    Applies high-pass, loudness and true-peak limit; blocking, 2 ms for 0.5 s."""
 
     _levels: VoiceLevels
     _voice: AvailableVoice
@@ -238,10 +236,8 @@ class SpeechProcessor:
 
 
 class ChunkShaper:
-    """Trims, fades and stretches the speech of one text chunk, and keeps the times of its words.
-
-    A change of tempo or pitch needs the whole chunk, which then comes at its end.
-    """
+    """Trims, fades and stretches the speech of one text chunk, and keeps the times of its words. A
+    change of tempo or pitch needs the whole chunk, which then comes at its end."""
 
     sample_rate = 0  # Hz, known with the first chunk
 
@@ -278,10 +274,7 @@ class ChunkShaper:
 
     def words(self, begins_s: float) -> tuple[TimedWord, ...]:
         """Return words that begin in the audio returned so far, each once; the chunk begins at
-        `begins_s`.
-
-        The last word waits for its end, from which silence may be trimmed.
-        """
+        `begins_s`. The last word waits for its end, from which silence may be trimmed."""
         if self._trimmer is None:
             return ()
         given_s = self._given / self.sample_rate
@@ -326,11 +319,9 @@ class ChunkShaper:
 
 
 class WordMatcher:
-    """Matches the words of one text chunk; one written word may be spoken as several.
-
-    Times count from the start of the engine's audio of the chunk. A word without times from the
-    engine is placed by its share of the letters.
-    """
+    """Matches the words of one text chunk; one written word may be spoken as several. Times count
+    from the start of the engine's audio of the chunk. A word without times from the engine is
+    placed by its share of the letters."""
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
         self.waiting = deque(words)  # words whose times are not known yet
@@ -378,10 +369,7 @@ class WordMatcher:
 
     def _take(self, start_s: float, end_s: float) -> TimedWord:
         """Take the next word, from the start of its first spoken word to the end of its last, or at
-        the given times if there are none.
-
-        Times are monotonic, even if an engine's are not.
-        """
+        the given times if there are none. Times are monotonic, even if an engine's are not."""
         source = self.waiting.popleft()
         spoken = [
             word

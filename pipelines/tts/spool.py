@@ -16,9 +16,7 @@ STEP_S = 0.02  # work in one turn; then other files have their turns in the same
 
 class SpeechSpool:
     """Takes speech while it is synthesised; then enhances, watermarks and writes it in blocks.
-
-    Blocking, for one thread at a time. 15 minutes of speech take 86 MB on disk.
-    """
+    Blocking, for one thread at a time. 15 minutes of speech take 86 MB on disk."""
 
     def __init__(self, *, is_enhanced: bool, watermark: Watermark | None) -> None:
         self.sample_rate = 0  # Hz, known with the first audio
@@ -49,7 +47,6 @@ class SpeechSpool:
             write(AudioChunk(marking.flush(), rate))
 
     def close(self) -> None:
-        """Delete the speech."""
         self._file.close()
 
     def _blocks(self) -> Iterator[Pcm]:

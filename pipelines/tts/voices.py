@@ -144,7 +144,6 @@ class AvailableVoice:
         return frozenset({self.language, *(self.model.languages if crosses else ())})
 
     def speaks(self, language: str) -> bool:
-        """Whether the voice speaks the language of an ISO 639-1 code."""
         return language in self.languages
 
     def in_language(self, language: str) -> "AvailableVoice":
@@ -167,9 +166,7 @@ class VoiceDirectory:
 
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
         """List the custom voices of the workspace, then every voice of the models, in their order.
-
-        Raises EngineLost if no model is known, or DatabaseUnavailable.
-        """
+        Raises EngineLost if no model is known, or DatabaseUnavailable."""
         await self._ask()
         offered = [
             AvailableVoice(voice, self._seen[name], name)
@@ -226,8 +223,7 @@ class VoiceDirectory:
 
         Among voices of the same name, a custom voice of the workspace comes first, and a voice that
         is shared with it last, because its owner names it. Raises VoiceNotFound, VoiceNotReady,
-        EngineLost or DatabaseUnavailable.
-        """
+        EngineLost or DatabaseUnavailable."""
         if voice_id is None:
             return None if name is None else await self.find_named(name, workspace_id, "voice")
         if parse_id(voice_id) is None:

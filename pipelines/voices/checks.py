@@ -1,7 +1,5 @@
 """Validates the recordings of a custom voice: format, length, quality, and that one person speaks.
-
-Error messages name the file.
-"""
+Error messages name the file."""
 
 import asyncio
 import hashlib
@@ -68,8 +66,6 @@ class CheckedSamples:
 
 @dataclass(frozen=True, slots=True)
 class _Analysed:
-    """A decoded and measured file."""
-
     sample: Sample
     speech: Pcm  # an excerpt, for the speaker embedding and the pitch
     opening: Pcm
@@ -146,10 +142,8 @@ class SampleChecker:
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
         """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
-        of the rest of a single file.
-
-        A file that only begins with another speaker may pass `check`. Raises InvalidRequest.
-        """
+        of the rest of a single file. A file that only begins with another speaker may pass `check`.
+        Raises InvalidRequest."""
         others = np.delete(checked.speakers, place, axis=0)
         others = mean_embedding(others if len(others) else checked.speakers)
         embedding = await asyncio.to_thread(lambda: self.encoder().embed(pcm))
@@ -248,10 +242,8 @@ def _cut(file: SampleFile, pcm: Pcm, count: int) -> list[SampleFile]:
 
 
 def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: SampleRules) -> None:
-    """Compares all files with the one that is most similar to the others.
-
-    `pieces` has the embeddings of each file's pieces. Raises InvalidRequest.
-    """
+    """Compares all files with the one that is most similar to the others. `pieces` has the
+    embeddings of each file's pieces. Raises InvalidRequest."""
     files = np.stack([mean_embedding(of_file) for of_file in pieces])
     typical = int((files @ files.T).sum(axis=1).argmax())
     likeness = files @ files[typical]

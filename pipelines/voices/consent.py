@@ -1,8 +1,7 @@
 """Spoken consent: the speaker of a custom voice reads a new sentence of random words aloud.
 
 The token of a sentence is its encrypted text, so that nothing is stored until it is used. Whether
-the reader is the speaker of the other files is checked by `checks`.
-"""
+the reader is the speaker of the other files is checked by `checks`."""
 
 import base64
 import binascii
@@ -75,11 +74,9 @@ class Consent:
         return issued, base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def phrase(self, language: str) -> ConsentSentence:
-        """Return the fixed phrase of a language, which OpenAI's clients have speakers read.
-
-        Its longest words stand for random ones, and it never expires. Raises InvalidRequest for a
-        language without a phrase.
-        """
+        """Return the fixed phrase of a language, which OpenAI's clients have speakers read. Its
+        longest words stand for random ones, and it never expires. Raises InvalidRequest for a
+        language without a phrase."""
         code = self._code_of(language)
         text = self._config.sentences[code].phrase
         longest = sorted(set(text.split()), key=lambda word: (len(word), word))
@@ -140,10 +137,7 @@ class Consent:
         first: int = 0,
     ) -> None:
         """Check that a file from index `first` on begins with the sentence, read by the speaker of
-        the others.
-
-        Raises InvalidRequest or EngineError.
-        """
+        the others. Raises InvalidRequest or EngineError."""
         place, pcm = await self.find(sentence, checked.openings[first:], str(workspace_id))
         await checker.check_speaker(pcm, checked, first + place, self._config.min_similarity)
 
@@ -203,10 +197,8 @@ class Consent:
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
         """Return the start and end of the sentence (s): as many words as it has, up to the last
-        random one.
-
-        Other speech may come before and after. Returns None if no random word was recognised.
-        """
+        random one. Other speech may come before and after. Returns None if no random word was
+        recognised."""
         tokens = [plain(word.word) for word in words]
         is_drawn = [
             any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens

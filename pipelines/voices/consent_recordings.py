@@ -1,8 +1,7 @@
 """Consent recordings for OpenAI's clients: a speaker has read a phrase aloud that never changes.
 
 A recorded phrase could be played again, unlike a new sentence (`consent.py`). It is therefore valid
-in its workspace only, its speaker must be that of the voice, and it counts as an attestation.
-"""
+in its workspace only, its speaker must be that of the voice, and it counts as an attestation."""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -23,7 +22,6 @@ from pipelines.errors import InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.checks import SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
-from pipelines.voices.service import new_id
 
 MAX_CONSENTS = 100
 NO_CONSENT = "the workspace has no consent recording of that id"
@@ -48,15 +46,13 @@ class ConsentRecordings:
         recording: SampleFile,
         operation: Operation,
     ) -> VoiceConsent:
-        """Check that a recording begins with the phrase of a language, and keep its speaker.
-
-        Raises InvalidRequest and the like for the recording, or EngineLost.
-        """
-        workspace_id, identity = principal.workspace_id, new_id(operation)
+        """Check that a recording begins with the phrase of a language, and keep its speaker. Raises
+        InvalidRequest and the like for the recording, or EngineLost."""
+        workspace_id = principal.workspace_id
+        identity = operation.new_id("voice")
         phrase = self._consent.phrase(language)
         least_ms = round(self._checker.rules.max_seconds * 1000)
-        await self._billing.check_credit(workspace_id, "stt", least_ms, operation)
-        async with self._billing.counted_failure(workspace_id, "stt", least_ms, operation):
+        async with self._billing.checking(workspace_id, least_ms, operation):
             checked = await self._checker.check([recording], workspace_id)
             try:
                 await self._consent.find(phrase, checked.openings, str(workspace_id))
@@ -116,7 +112,6 @@ class ConsentRecordings:
         await self._database.forget_deleted()
 
     def reader(self, consent: VoiceConsent) -> Embedding:
-        """Return the embedding of the speaker."""
         data = self._encryption.decrypt(consent.embedding, consent_about(consent.id))
         return np.frombuffer(data, np.float32)
 

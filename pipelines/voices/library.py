@@ -3,8 +3,7 @@
 A file is encrypted and authenticated by AES-256-GCM: under the service's own keys and for the
 workspace, or under the key of a passphrase (scrypt, RFC 7914, with those OWASP parameters that take
 little memory). It consists of a mark with the version, a salt, and JSON that Encryption has
-encrypted.
-"""
+encrypted."""
 
 import asyncio
 import hashlib
@@ -35,7 +34,7 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import keep_files
 from pipelines.tts.voices import key_of, parse_id
 from pipelines.voices.report import VoiceReport
-from pipelines.voices.service import NOT_FOUND, UNCLAIMED_S, CustomVoices, new_id, parse_voice_id
+from pipelines.voices.service import NOT_FOUND, UNCLAIMED_S, CustomVoices, parse_voice_id
 from pipelines.voices.voice_object import VoiceGenderGiven, voice_event
 
 NO_VOICE = "file: is not a voice that this version of the service can import"
@@ -118,8 +117,7 @@ class VoiceLibrary:
         workspace that sends the code.
 
         Returns a row of `shares_of`, the same for the same workspace, and the code, which is not
-        stored. Raises VoiceNotReady, InvalidRequest or NotFound.
-        """
+        stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
         voice = await self._custom.ready(principal, voice_id)
         if voice.consent_at is None or is_consent_claimed(voice):
             raise InvalidRequest(
@@ -234,7 +232,8 @@ class VoiceLibrary:
                 raise InvalidRequest(
                     f"{field}: this service must have recorded the spoken consent itself"
                 )
-        voice_id, parts = new_id(operation), [file.pack]
+        voice_id = operation.new_id("voice")
+        parts = [file.pack]
         if file.report is not None:
             parts.append(file.report.model_dump_json().encode())
         ids = [
@@ -289,10 +288,8 @@ class VoiceLibrary:
     def _sealing(
         self, workspace_id: int, passphrase: str | None, salt: bytes
     ) -> tuple[Encryption, str]:
-        """Returns the encryption of a file and its associated data.
-
-        Blocks; a passphrase takes a tenth of a second and 32 MiB.
-        """
+        """Returns the encryption of a file and its associated data. Blocks; a passphrase takes a
+        tenth of a second and 32 MiB."""
         if not passphrase:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())

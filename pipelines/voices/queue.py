@@ -3,7 +3,7 @@ job, as in `pipelines.jobs.leases`; the process with the lease publishes or fail
 
 import secrets
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Self
 
 from sqlmodel import Session
@@ -13,14 +13,13 @@ from configs.schema.platform import PlansConfig
 from configs.schema.voices import CustomVoicesConfig, VoiceWorkConfig
 from configs.settings import Settings
 from db.audit import SERVICE, audit
-from db.billing import ledger
 from db.database import Database, utc_now
 from db.files import expire_these_files
-from db.voices.queue import claim_voice, delete_failed_voices, expect_waiting
+from db.voices.queue import claim_voice, expect_waiting
 from db.voices.voices import Voice, recordings_of, samples_of, voice_of
 from db.webhooks import EventKind
 from models.tts.voice_pack import pack_digest
-from pipelines.billing.billing import Billing
+from pipelines.billing.billing import Billing, capture_row, release_row
 from pipelines.errors import NotFound
 from pipelines.jobs.leases import LeasedQueue
 from pipelines.storage.encryption import Encryption
@@ -108,8 +107,7 @@ class VoiceQueue(LeasedQueue[Voice]):
         `engine` is the name of the engine that speaks with the pack; the report is JSON. A version
         fails unless it is more similar than its voice. `replaced_similarity` is the voice's
         similarity with the same recordings; if it is None, the stored similarity counts. Returns
-        False as `renew` does; then nothing changes.
-        """
+        False as `renew` does; then nothing changes."""
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
             first = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)
@@ -136,16 +134,8 @@ class VoiceQueue(LeasedQueue[Voice]):
             session.add(first)
             self._finish(session, voice)
             cost = self._billing.cost("voice", 1)
-            charged = ledger.capture(
-                session,
-                workspace_id=voice.workspace_id,
-                operation=voice.operation,
-                service="voice",
-                cost=cost,
-                units=1,
-            )
+            capture_row(session, voice, "voice", cost=cost, units=1)
             self._record(session, voice, "voice.ready")
-            metrics.charged_micro_usd.labels("voice").inc(charged.charged)
 
         return await self._with_files(claimed, {"voice": pack, "report": report}, publish)
 
@@ -164,18 +154,12 @@ class VoiceQueue(LeasedQueue[Voice]):
             await self._delete_expired()
         return done
 
-    async def delete_failed(self, finished_before: datetime) -> int:
-        """Deletes rows of voices that failed long ago, in batches; returns how many."""
-        return await self._database.run(delete_failed_voices, finished_before)
-
     def _fail(self, session: Session, voice: Voice, error: str, reason: str) -> None:
         voice.status, voice.error, voice.reason, voice.similarity = "failed", error, reason, None
         samples = [sample.file_id for sample in samples_of(session, voice.id)]
         expire_these_files(session, samples, utc_now())
         self._finish(session, voice)
-        ledger.release(
-            session, workspace_id=voice.workspace_id, operation=voice.operation, service="voice"
-        )
+        release_row(session, voice, "voice")
         self._record(session, voice, "voice.failed")
 
     def _finish(self, session: Session, voice: Voice) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
+from uuid import UUID
 
 from pydantic import ValidationError
 from sqlmodel import Session
@@ -26,7 +26,7 @@ from models.errors import EngineError
 from models.registry import TTS
 from models.stt.base import FILE, TranscriptionRequest
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
-from pipelines.billing.billing import Billing
+from pipelines.billing.billing import Billing, capture_row, release_row
 from pipelines.billing.operation import Operation
 from pipelines.errors import (
     SERVICE_FAULTS,
@@ -52,13 +52,11 @@ from pipelines.voices.checks import CheckedSamples, SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
 from pipelines.voices.report import VoiceReport
 from pipelines.voices.voice_object import NewVoice, VoiceStatus, voice_event
-from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
 UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
 LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
-_ONCE = uuid5(NAMESPACE_URL, "urn:antiphon:voice-asked-for-once")
 REPORT_URL_TTL_S = 3600.0
 MOST_RECORDINGS = 30  # recordings of a voice with its versions
 FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # failures on plans with fewer voices
@@ -113,8 +111,7 @@ class CustomVoices:
 
         A request with an Idempotency-Key that runs again after its process died gets the voice that
         it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
-        InsufficientCredit, EngineLost or StorageUnavailable.
-        """
+        InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
@@ -123,7 +120,7 @@ class CustomVoices:
         checker = self._clip_checker if are_clips else self._checker
         least_ms = round(checker.rules.min_total_seconds * 1000)
         mine, earlier, owner = principal.workspace_id, new.earlier, str(principal.workspace_id)
-        async with self.billing.counted_failure(mine, "stt", least_ms, operation):
+        async with self.billing.counted_failure(mine, least_ms, operation):
             async with self._recordings(mine, earlier) as before:
                 if earlier is not None and not before:
                     raise InvalidRequest("version_of: it has no recordings to compare these with")
@@ -138,7 +135,7 @@ class CustomVoices:
                 await self.consent.check_reader(sentence, checked, checker, mine, count)
             if new.reader is not None:
                 await asyncio.to_thread(self.consent.check_same_speaker, new.reader, checked)
-            voice_id = new_id(operation)
+            voice_id = operation.new_id("voice")
             voice = Voice(
                 id=voice_id,
                 workspace_id=mine,
@@ -181,10 +178,8 @@ class CustomVoices:
     async def check_room(
         self, principal: Principal, operation: Operation, earlier: Voice | None = None
     ) -> None:
-        """Checks room and credit before the recordings are received; `create` checks again.
-
-        Raises PlanRequired or InsufficientCredit, unless this request created its voice before.
-        """
+        """Checks room and credit before the recordings are received; `create` checks again. Raises
+        PlanRequired or InsufficientCredit, unless this request created its voice before."""
         if await self._made_before(principal, operation) is None:
             await self.database.read(self._check_room, principal, earlier)
 
@@ -261,10 +256,7 @@ class CustomVoices:
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
         """Delete a voice with its files. An unfinished voice is cancelled, and charged for its
-        progress.
-
-        Raises VoiceNotFound.
-        """
+        progress. Raises VoiceNotFound."""
         identity, price = parse_voice_id(voice_id), self.billing.cost("voice", 1)
         digests, files = await self.database.run(_delete, principal, identity, price)
         for digest in digests:
@@ -283,7 +275,7 @@ class CustomVoices:
         """Find the voice that an earlier run of the same request created."""
         if operation.name is None:
             return None
-        voice_id = new_id(operation)
+        voice_id = operation.new_id("voice")
         return await self.database.read(voices.voice_of, principal.workspace_id, voice_id)
 
     def _check_room(self, session: Session, principal: Principal, earlier: Voice | None) -> None:
@@ -426,11 +418,6 @@ def parse_voice_id(voice_id: str) -> UUID:
     return identity
 
 
-def new_id(operation: Operation) -> UUID:
-    """Return the id of a new voice, the same for each run of a request with an Idempotency-Key."""
-    return uuid4() if operation.name is None else uuid5(_ONCE, operation.name)
-
-
 def _delete(
     session: Session, principal: Principal, voice_id: UUID, price: int
 ) -> tuple[set[str | None], list[str]]:
@@ -449,19 +436,9 @@ def _delete(
         session.delete(voice)
         if voice.status == "processing" and (voice.attempt or voice.progress):
             cost = round(price * max(voice.progress, LEAST_SHARE))
-            charged = ledger.capture(
-                session,
-                workspace_id=workspace_id,
-                operation=voice.operation,
-                service="voice",
-                cost=cost,
-                units=0,
-            )
-            metrics.charged_micro_usd.labels("voice").inc(charged.charged)
+            capture_row(session, voice, "voice", cost=cost, units=0)
         elif voice.status == "processing":
-            ledger.release(
-                session, workspace_id=workspace_id, operation=voice.operation, service="voice"
-            )
+            release_row(session, voice, "voice")
     session.flush()
     details = {"status": versions[-1].status}
     audit(session, workspace_id, "voice.deleted", principal.actor, str(voice_id), details)

@@ -1,7 +1,5 @@
-"""Enrolled speakers of a workspace: people whose words are labelled by name in transcripts.
-
-Only an embedding of the voice is kept, encrypted, with the name and the consent.
-"""
+"""Enrolled speakers of a workspace: people whose words are labelled by name in transcripts. Only an
+embedding of the voice is kept, encrypted, with the name and the consent."""
 
 import asyncio
 import math
@@ -22,13 +20,7 @@ from models.stt.options import SpeakerChoice
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from pipelines.errors import (
-    InsufficientScope,
-    InvalidAudio,
-    InvalidRequest,
-    NotFound,
-    Unauthorized,
-)
+from pipelines.errors import InsufficientScope, InvalidAudio, InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.stt import diarization
 from pipelines.stt.diarization import SpeakerVoice
@@ -36,7 +28,6 @@ from pipelines.stt.live_speakers import SpeakerOptions
 from pipelines.tts.voices import parse_id
 from pipelines.voices.checks import SampleChecker, SampleFile
 from pipelines.voices.consent import Consent
-from pipelines.voices.service import new_id
 from pipelines.voices.voice_object import NewVoice
 
 MAX_SPEAKERS = 100
@@ -58,11 +49,11 @@ class Speakers:
     ) -> EnrolledSpeaker:
         """Check recordings and consent, and enrol the speaker. Raises InvalidRequest and the like,
         or EngineLost."""
-        workspace_id, identity = principal.workspace_id, new_id(operation)
+        workspace_id = principal.workspace_id
+        identity = operation.new_id("voice")
         sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
-        await self._billing.check_credit(workspace_id, "stt", least_ms, operation)
-        async with self._billing.counted_failure(workspace_id, "stt", least_ms, operation):
+        async with self._billing.checking(workspace_id, least_ms, operation):
             checked = await self._checker.check(files, workspace_id)
             if sentence is not None:
                 await self._consent.check_reader(sentence, checked, self._checker, workspace_id)

@@ -1,11 +1,11 @@
 """A custom voice as requests, responses and webhook events show it."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from db.database import iso_moment
 from db.voices.voices import Voice
 from db.webhooks import EventKind, NewEvent
 from models.speaker.base import Embedding
@@ -75,7 +75,3 @@ def voice_event(kind: EventKind, voice: Voice) -> NewEvent:
     """Make the event with the current voice; the event of a failure also has the reason."""
     cause = {"error": voice.error, "message": voice.reason} if kind == "voice.failed" else {}
     return NewEvent(kind, custom_voice(voice).model_dump() | cause)
-
-
-def iso_moment(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

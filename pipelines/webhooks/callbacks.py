@@ -13,10 +13,8 @@ from pipelines.webhooks.sender import Method
 
 @dataclass(frozen=True, slots=True)
 class CallbackRequest:
-    """What is sent when a job ends, and how. Stored encrypted: a header may have a password.
-
-    The texts of a body have fields of the job's event in braces, such as `{id}`.
-    """
+    """What is sent when a job ends, and how. Stored encrypted: a header may have a password. The
+    texts of a body have fields of the job's event in braces, such as `{id}`."""
 
     failed: dict[str, str] = field(default_factory=dict)  # body
     completed: dict[str, str] | None = None  # body; None: the answer of the job

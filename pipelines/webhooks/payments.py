@@ -26,9 +26,7 @@ class PaymentSystem:
 
     async def request(self, change_id: str, data: dict[str, Any]) -> str | None:
         """Announces a pending change; returns the address at which the user pays, if there is one.
-
-        Raises PlanChangeRefused for an answer of 4xx, or PaymentsUnavailable.
-        """
+        Raises PlanChangeRefused for an answer of 4xx, or PaymentsUnavailable."""
         now = utc_now()
         event = {"event": "plan.requested", "timestamp": now.isoformat(), "data": data}
         body = json.dumps(event, ensure_ascii=False).encode()

@@ -90,11 +90,7 @@ class Webhooks:
             raise FetchFailed(f"url: cannot be fetched in {FETCH_S:g} seconds") from None
 
     async def register(
-        self,
-        principal: Principal,
-        url: str,
-        events: Sequence[EventKind],
-        secret: str | None = None,
+        self, principal: Principal, url: str, events: Sequence[EventKind], secret: str | None = None
     ) -> Webhook:
         """Register a webhook. Raises InvalidUrl, or InvalidRequest for the secret or at
         MAX_WEBHOOKS."""

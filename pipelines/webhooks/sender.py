@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -124,7 +125,6 @@ class Sender:
         )
 
     async def aclose(self) -> None:
-        """Close the connections and threads."""
         await self._session.close()
         await self._resolver.close()
 
@@ -241,15 +241,11 @@ def _reuse_noted() -> aiohttp.TraceConfig:
 async def _discard_body(answer: aiohttp.ClientResponse) -> None:
     """Discard the body, ignoring errors: the status is known, and later failures do not change the
     outcome."""
-    try:
+    with closing(answer), suppress(aiohttp.ClientError, OSError, ValueError):
         async with asyncio.timeout(ANSWER_S):
             left = MAX_ANSWER_BYTES
             while left > 0 and (piece := await answer.content.read(left)):
                 left -= len(piece)
-    except (aiohttp.ClientError, OSError, ValueError):
-        pass
-    finally:
-        answer.close()
 
 
 def _error_class(error: Exception) -> str:

@@ -27,6 +27,7 @@ from api.http.uploads import (
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, SampleRules
 from configs.settings import BRAND
+from db.database import iso_moment
 from pipelines.text.language_names import Grade, LanguageNames, grade_of, name_language
 from pipelines.tts.voices import AvailableVoice
 from pipelines.voices.checks import SampleFile
@@ -38,7 +39,6 @@ from pipelines.voices.voice_object import (
     VoiceGenderGiven,
     VoiceStatus,
     custom_voice,
-    iso_moment,
 )
 
 router = make_router("voices", scope="voices")

@@ -84,7 +84,8 @@ class SocketListener(ABC):
         """
         principal = self._socket.principal
         recognition = options.recognition
-        codes = await self._engine_languages(recognition.languages)
+        live = self._speech.live_transcription
+        codes = await live.engine_languages(recognition.languages)
         speakers = None
         if recognition.labels_speakers:
             speakers = await self._speech.speakers.options(
@@ -124,14 +125,9 @@ class SocketListener(ABC):
     async def change_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Sets the languages of the audio that follows, and returns the engine's codes for them.
         Without languages, any may be spoken. Raises the errors of `change`."""
-        codes = await self._engine_languages(languages)
+        codes = await self._speech.live_transcription.engine_languages(languages)
         self.input.inbox.put(codes)
         return codes
-
-    async def _engine_languages(self, languages: Sequence[str]) -> tuple[str, ...]:
-        if not languages:
-            return ()
-        return await self._speech.live_transcription.engine_languages(tuple(languages))
 
     def commit(self) -> None:
         """Ends the utterance after the audio accepted so far; adds its id to `committed` then."""

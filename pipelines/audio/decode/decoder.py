@@ -1,7 +1,5 @@
-"""Decodes uploads to pcm in sandboxed processes, which may crash without harm to the service.
-
-The first bytes of a file determine its format; names and media types are hints only.
-"""
+"""Decodes uploads to pcm in sandboxed processes, which may crash without harm to the service. The
+first bytes of a file determine its format; names and media types are hints only."""
 
 import asyncio
 import json
@@ -63,8 +61,6 @@ _TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or 
 
 @dataclass(frozen=True, slots=True)
 class DecodedAudio:
-    """Decoded audio of an upload."""
-
     pcm: Pcm
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
@@ -88,9 +84,7 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         timeout_s: float = JOB_TIMEOUT_S,
     ) -> None:
         """`workers` is the number of files at a time, by default one per core, 2 to MOST_WORKERS.
-
-        `timeout_s` includes the start of the process; CPU time has its own limit.
-        """
+        `timeout_s` includes the start of the process; CPU time has its own limit."""
         self._process = DecoderProcess(timeout_s)
         self.live_places = FairSlots(
             MOST_LIVE, max_waiting=0, refusal=partial(Overloaded, _TOO_MANY_LIVE)
@@ -108,14 +102,11 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
             logger.exception("decoder_not_started")
 
     async def close(self) -> None:
-        """Ends the process."""
         await self._process.stop()
 
     async def run_live(self, job: dict[str, Any], wire: socket.socket) -> None:
-        """Decodes a stream that comes over `wire`, in the protocol of `worker.LiveWire`.
-
-        Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work.
-        """
+        """Decodes a stream that comes over `wire`, in the protocol of `worker.LiveWire`. Raises
+        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work."""
         try:
             with metrics.live_decodes.track_inprogress():
                 _duration_s(await self._process.run(job, wire, wire), job["max_seconds"])
@@ -141,10 +132,8 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         """Decodes a file of a temporary directory to mono pcm, mapped from an unnamed file there.
 
         Decoding stops soon after `stop_s`. `channel` selects a channel; by default all are
-        averaged. Owners (workspaces) take turns,
-        and a file that fails uses up a turn as any other. Raises InvalidAudio, AudioTooLong,
-        FileTooLarge or Overloaded. Cancelling ends the work.
-        """
+        averaged. Owners (workspaces) take turns, and a file that fails uses up a turn as any other.
+        Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work."""
         try:
             with metrics.decode_seconds.time():
                 audio_format = sniff(await asyncio.to_thread(head_of, path))
@@ -225,9 +214,7 @@ class DecoderProcess:
 
     async def run(self, job: dict[str, Any], source: OpenFile, target: OpenFile) -> bytes:
         """Runs a job in a child; returns its answer, as `pipelines.audio.decode.worker` defines it.
-
-        The child has then ended. Raises WorkerDied, or TimeoutError for a file.
-        """
+        The child has then ended. Raises WorkerDied, or TimeoutError for a file."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
@@ -285,10 +272,8 @@ class DecoderProcess:
 
 
 def sniff(head: bytes) -> AudioFormat:
-    """Determines the format of a file that starts with `head`, of `head_bytes`.
-
-    Raises InvalidAudio for every other format.
-    """
+    """Determines the format of a file that starts with `head`, of `head_bytes`. Raises InvalidAudio
+    for every other format."""
     if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
         return "wav"
     if head[:4] == b"fLaC":
@@ -329,7 +314,6 @@ def head_of(path: Path) -> bytes:
 
 
 def _open_files(path: Path) -> tuple[BinaryIO, BinaryIO]:
-    """Opens the upload, and an unnamed file beside it."""
     return path.open("rb", buffering=0), tempfile.TemporaryFile(buffering=0, dir=path.parent)
 
 

@@ -1,11 +1,10 @@
-"""Decodes a live client's containers or packets of Opus as they come.
-
-A sandboxed process of its own decodes each stream (`worker.LiveWire` is its side of the socket).
-"""
+"""Decodes a live client's containers or packets of Opus as they come. A sandboxed process of its
+own decodes each stream (`worker.LiveWire` is its side of the socket)."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from models.fairness.shares import Owner
@@ -43,11 +42,8 @@ class LiveDecoder:
         self._leave = await self._decoder.live_places.take(self._owner)
 
     async def decode(self, data: bytes) -> AsyncIterator[Samples]:
-        """Yields the samples that these bytes complete.
-
-        A frame of the codec may be held back, and ten of FLAC. Raises InvalidAudio, AudioTooLong,
-        FileTooLarge or Overloaded.
-        """
+        """Yields the samples that these bytes complete. A frame of the codec may be held back, and
+        ten of FLAC. Raises InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
         if self.packets and len(data) > MESSAGE_BYTES:
             raise InvalidAudio(
                 "a message is longer than a packet of Opus; send one packet in each message"
@@ -112,8 +108,7 @@ class LiveDecoder:
 
     async def _until_asked(self) -> AsyncIterator[Samples]:
         """Yields samples until the process asks for bytes. Raises as `decode`, also if it ends
-        early.
-        """
+        early."""
         while (message := await self._receive()) is not None:
             if len(message) == 1:
                 return
@@ -129,11 +124,9 @@ class LiveDecoder:
 
     async def _send(self, message: bytes) -> None:
         assert self._wire is not None
-        try:
+        with suppress(OSError):  # the process has ended; its answer tells why
             async with asyncio.timeout(ANSWER_S):
                 await asyncio.get_running_loop().sock_sendall(self._wire, message)
-        except OSError:
-            pass  # the process has ended; its answer tells why
 
     async def _receive(self) -> bytes | None:
         """Receives the next message of the process; None after the last. Raises InvalidAudio."""

@@ -2,9 +2,8 @@
 
 `enter` confines the process that forks (no network, no files, no rights of root), and `confine`
 each child that reads a file (a list of system calls, little memory and CPU time). A kernel or
-container that lacks a measure runs without it. Sources: `man 7 landlock`, `man 2 seccomp`,
-`man 7 namespaces`, and the kernel's `include/uapi/linux/{landlock,seccomp,audit}.h`.
-"""
+container that lacks a measure runs without it. Sources: `man 7 landlock`, `man 2 seccomp`, `man 7
+namespaces`, and the kernel's `include/uapi/linux/{landlock,seccomp,audit}.h`."""
 
 import ctypes
 import os
@@ -61,11 +60,9 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def enter(memory_bytes: int) -> dict[Measure, bool]:
-    """Confines this process and its children; returns which measures hold.
-
-    Open files keep working, and no other can be opened: import everything before. They may take
-    `memory_bytes` more of address space each.
-    """
+    """Confines this process and its children; returns which measures hold. Open files keep working,
+    and no other can be opened: import everything before. They may take `memory_bytes` more of
+    address space each."""
     with open("/proc/self/statm") as pages:
         memory_bytes += int(pages.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -91,9 +88,7 @@ def enter(memory_bytes: int) -> dict[Measure, bool]:
 
 def confine(cpu_s: int, file_bytes: int) -> None:
     """Confines a child for good, before it reads its file. It ends with the process that forked it.
-
-    `file_bytes` is the size of what it writes.
-    """
+    `file_bytes` is the size of what it writes."""
     _libc.prctl(_SET_PDEATHSIG, 9, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))  # SIGXCPU, then SIGKILL
     for limit, value in (

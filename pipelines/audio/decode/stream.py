@@ -50,9 +50,7 @@ class LiveAudio:
         channels: int = 1,
     ) -> Pcm:
         """Decodes the samples that these bytes complete, if any, to float32 [n] at STT_SAMPLE_RATE.
-
-        Linear samples are integers of `width` bytes, of which those of all `channels` are mixed.
-        """
+        Linear samples are integers of `width` bytes, of which those of all `channels` are mixed."""
         held = _EMPTY
         given = encoding, sample_rate, width, channels
         if self._resampler is None or given != self._format:
@@ -106,8 +104,7 @@ class ChannelSplitter:
 
 class Upsampler2x:
     """Upsampler from 8 to 16 kHz by a half-band filter: 2 ms late, while soxr's blocks are 60
-    ms.
-    """
+    ms."""
 
     def __init__(self) -> None:
         self._history: Pcm = np.zeros(HALF_BAND_TAPS - 1, np.float32)

@@ -86,10 +86,8 @@ _EMPTY: Pcm = np.zeros(0, np.float32)
 
 @dataclass(eq=False, repr=False)
 class PcmWriter:
-    """Writer of mono samples at one rate, from blocks whose rate may change.
-
-    It counts the decoded samples, regardless of headers, and refuses too many.
-    """
+    """Writer of mono samples at one rate, from blocks whose rate may change. It counts the decoded
+    samples, regardless of headers, and refuses too many."""
 
     _write_samples: Callable[[Pcm], object]
     _rate: int
@@ -167,8 +165,7 @@ class LiveWire:
 
     The child asks by a message of one byte, and gets the next bytes in one message, or the end of
     the stream. Before it asks again, when it has used them all, it sends the samples: messages of a
-    channel number and its int16 samples.
-    """
+    channel number and its int16 samples."""
 
     def __init__(self, file: int, rate: int) -> None:
         self._file = file
@@ -216,10 +213,8 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
 
 
 def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
-    """Yields frames of Opus, always stereo at 48 kHz.
-
-    Raises InvalidAudio where the first packet is invalid: later ones may be damaged.
-    """
+    """Yields frames of Opus, always stereo at 48 kHz. Raises InvalidAudio where the first packet is
+    invalid: later ones may be damaged."""
     codec: Any = av.CodecContext.create("opus", "r")
     codec.sample_rate, codec.layout = 48_000, "stereo"
     is_first = True
@@ -233,10 +228,8 @@ def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
 
 
 def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Yields decoded audio in blocks, float32 [channels, n], with its rate.
-
-    Frames are gathered before they are converted: an array for each takes 100 us, a queue 10 us.
-    """
+    """Yields decoded audio in blocks, float32 [channels, n], with its rate. Frames are gathered
+    before they are converted: an array for each takes 100 us, a queue 10 us."""
     gathered = av.AudioFifo()
     shape = None
     for frame in frames:
@@ -261,10 +254,8 @@ def _drained(gathered: av.AudioFifo) -> Iterator[tuple[NDArray[np.float32], int]
 def _frames(
     source: BinaryIO | LiveWire, demuxer: str, decoders: str, more: dict[str, str] | None = None
 ) -> Iterator[Any]:
-    """Yields decoded frames; stops at the first broken place. Raises InvalidAudio.
-
-    The demuxer is named and no protocol is allowed, so no file can make the library open another.
-    """
+    """Yields decoded frames; stops at the first broken place. Raises InvalidAudio. The demuxer is
+    named and no protocol is allowed, so no file can make the library open another."""
     options = {
         "format_whitelist": demuxer,
         "codec_whitelist": decoders,

@@ -1,8 +1,7 @@
 """Encoders of speech: raw samples, and files that are written whole or piece by piece.
 
 Files carry provenance tags that say that the speech is synthetic: ID3 in MP3, Vorbis comments in
-Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare samples have no tags.
-"""
+Ogg and FLAC, RIFF INFO in WAV, which has a comment only. Bare samples have no tags."""
 
 import io
 import struct
@@ -75,8 +74,6 @@ CODECS: Mapping[FileFormat, Codec] = {
 
 @dataclass(frozen=True, slots=True)
 class EncodedAudio:
-    """An encoded file."""
-
     file: TemporaryFile
     encoding: str
     output_format: OutputFormat
@@ -91,9 +88,7 @@ class EncodedAudio:
 
 class AudioEncoder(ABC):
     """Turns consecutive chunks, of any sample rates, into consecutive messages of one rate.
-
-    Blocking, for one thread at a time.
-    """
+    Blocking, for one thread at a time."""
 
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate  # Hz that a decoder gives
@@ -169,11 +164,9 @@ def write_wav_length(file: TemporaryFile) -> None:
 
 
 class FileEncoder(AudioEncoder):
-    """Writes a file in a container, piece by piece.
-
-    After a flush another file begins, except in MP3, whose stream goes on: clients decode all its
-    parts as one, and decoders refuse a tag within a stream.
-    """
+    """Writes a file in a container, piece by piece. After a flush another file begins, except in
+    MP3, whose stream goes on: clients decode all its parts as one, and decoders refuse a tag within
+    a stream."""
 
     def __init__(
         self,
@@ -309,8 +302,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     beginning.
 
     Without it, players play the codec's delay as silence. The container library writes such a frame
-    last, into a file; a stream has to begin with it. `first` begins with the header of a frame.
-    """
+    last, into a file; a stream has to begin with it. `first` begins with the header of a frame."""
     older = sample_rate < 32_000  # MPEG-2 and 2.5
     length = (72 if older else 144) * bit_rate // sample_rate
     # Has no padding byte and no flag but mono, since FFmpeg would take others for audio.

@@ -5,12 +5,7 @@ from functools import partial
 from typing import Literal, cast
 
 from models.audio import encode_g711
-from pipelines.audio.encode.encoder import (
-    AudioEncoder,
-    FileEncoder,
-    FileFormat,
-    SampleEncoder,
-)
+from pipelines.audio.encode.encoder import AudioEncoder, FileEncoder, FileFormat, SampleEncoder
 from pipelines.audio.encode.ogg_opus import OpusMessageEncoder
 
 StreamFormat = Literal["mp3", "wav", "pcm", "ogg", "flac"]
@@ -40,8 +35,7 @@ def open_encoder(
     A codec that lacks `sample_rate` (Hz) takes the next rate above it; lossy codecs have a
     `bit_rate`. Files begin with the first chunk and end with a flush. `wav_stream` has a header
     after each flush, and `wav_messages` on each message; `opus_messages` are Ogg files that can be
-    decoded alone.
-    """
+    decoded alone."""
     match encoder_format:
         case "pcm":
             return SampleEncoder(sample_rate)
@@ -67,10 +61,8 @@ def usable_pair(encoding: str, sample_rate: int) -> tuple[AudioEncoding, int]:
 
 
 def open_socket_encoder(encoding: AudioEncoding, sample_rate: int) -> AudioEncoder:
-    """Open an encoder of /ws/tts. Raises ValueError for a pair that `usable_pair` would change.
-
-    A second of raw samples takes well under 1 ms, and of Opus 3 ms.
-    """
+    """Open an encoder of /ws/tts. Raises ValueError for a pair that `usable_pair` would change. A
+    second of raw samples takes well under 1 ms, and of Opus 3 ms."""
     encoder_format, rates = _OF_SOCKETS[encoding]
     if sample_rate not in rates:
         raise ValueError(f"{encoding} cannot be at {sample_rate} Hz")

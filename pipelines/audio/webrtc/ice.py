@@ -1,8 +1,7 @@
 """The ICE connections of calls, bound to chosen addresses and ports, and bounded against floods.
 
 aioice listens on any port of every address, checks every candidate of the peer, and queues every
-datagram. Here a peer is answered at the address from which its own checks come (RFC 8445, 7.3).
-"""
+datagram. Here a peer is answered at the address from which its own checks come (RFC 8445, 7.3)."""
 
 import asyncio
 import errno
@@ -126,10 +125,8 @@ def _is_rtp(data: bytes) -> bool:
 
 
 def bind(peer: RTCPeerConnection, settings: WebRtcSettings) -> BoundConnection:
-    """Makes the only ICE connection of a new peer connection a BoundConnection.
-
-    aiortc creates the connection itself, and takes no class for it.
-    """
+    """Makes the only ICE connection of a new peer connection a BoundConnection. aiortc creates the
+    connection itself, and takes no class for it."""
     (transceiver,) = peer.getTransceivers()
     connection = transceiver.receiver.transport.transport.iceGatherer._connection
     connection.__class__ = BoundConnection

@@ -1,7 +1,5 @@
-"""SDP offers of clients, which are hostile input: only what a call needs reaches aiortc.
-
-aiortc's parser takes attributes without bounds, and fails with any exception (RFC 8829, RFC 8866).
-"""
+"""SDP offers of clients, which are hostile input: only what a call needs reaches aiortc. aiortc's
+parser takes attributes without bounds, and fails with any exception (RFC 8829, RFC 8866)."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,11 +27,9 @@ _CANDIDATE = re.compile(
 
 
 def rewritten(offer: str, *, keeps_candidates: bool) -> str:
-    """Returns an offer of one audio section with Opus and one data channel, for aiortc.
-
-    Candidates are left out, since the peer's own checks show its address. With `keeps_candidates`,
-    up to MAX_CANDIDATES with public addresses stay, as a relay needs them. Raises InvalidRequest.
-    """
+    """Returns an offer of one audio section with Opus and one data channel, for aiortc. Candidates
+    are left out, since the peer's own checks show its address. With `keeps_candidates`, up to
+    MAX_CANDIDATES with public addresses stay, as a relay needs them. Raises InvalidRequest."""
     lines = [line.strip() for line in offer.splitlines()]
     if len(lines) > MAX_LINES or not offer.startswith("v=0"):
         raise _invalid(f"an offer begins with v=0, and has at most {MAX_LINES} lines")

@@ -1,7 +1,5 @@
-"""A peer connection in the place of a WebSocket: messages by its data channel, audio by RTP.
-
-aiortc and its libraries are loaded only for the first call, so import this module in a function.
-"""
+"""A peer connection in the place of a WebSocket: messages by its data channel, audio by RTP. aiortc
+and its libraries are loaded only for the first call, so import this module in a function."""
 
 import asyncio
 import logging
@@ -94,9 +92,7 @@ class Peer:
 
     async def receive(self) -> str | bytes | None:
         """Waits for the next message (str) or piece of audio; returns None once the peer is lost.
-
-        Audio is int16 at MICROPHONE_RATE with MICROPHONE_CHANNELS.
-        """
+        Audio is int16 at MICROPHONE_RATE with MICROPHONE_CHANNELS."""
         item = await self._inbox.get()
         self._waiting_bytes -= len(item or "")
         return item
@@ -178,10 +174,8 @@ class Peer:
         self._listening = asyncio.create_task(self._take_audio(track), name="listen to the call")
 
     async def _take_audio(self, track: MediaStreamTrack) -> None:
-        """Queues the client's audio, and silence where none comes for a while.
-
-        Drops what comes before the data channel is open: the track itself queues without bound.
-        """
+        """Queues the client's audio, and silence where none comes for a while. Drops what comes
+        before the data channel is open: the track itself queues without bound."""
         gap_s = MAX_GAP_S  # nothing before the first audio
         while not self.lost.is_set():
             try:

@@ -1,7 +1,5 @@
 """The filter of a voice: a gain for each of BANDS bands of the mel scale, as a linear-phase FIR.
-
-The taps come from frequency sampling with a window (`scipy.signal.firwin2`).
-"""
+The taps come from frequency sampling with a window (`scipy.signal.firwin2`)."""
 
 import numpy as np
 from numpy.typing import NDArray

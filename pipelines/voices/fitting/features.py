@@ -1,8 +1,7 @@
 """Features of a signal: its speech, level, spectrum and pitch, measured the same for all voices.
 
 The recordings of the speaker are decoded, and split into those that a fit uses and a part that is
-held out.
-"""
+held out."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -139,10 +138,7 @@ def mean_spectrum(mels: Mels) -> NDArray[np.float32]:
 
 def pitch_statistics(pitches: NDArray[np.float32]) -> tuple[float, float]:
     """Return level and range: the median of the logarithm, and half the span from the 15th to the
-    85th percentile.
-
-    Both are NaN if no frame has a pitch.
-    """
+    85th percentile. Both are NaN if no frame has a pitch."""
     if not len(pitches):
         return np.nan, np.nan
     low, median, high = np.log(np.percentile(pitches, (15, 50, 85)))

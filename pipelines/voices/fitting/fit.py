@@ -2,8 +2,7 @@
 
 The caller runs the trials of `next_trials`, and passes the outcomes to `observe`, until there are
 no more trials. A search in generations comes first, then a selection among its best candidates,
-then a rating of the selected voice with sentences and recordings that the search did not use.
-"""
+then a rating of the selected voice with sentences and recordings that the search did not use."""
 
 import logging
 import time

@@ -1,7 +1,5 @@
 """The prior of every fit: the stock voices, and measurements of random mixtures of them.
-
-`prior.npz` beside this module is made by `python -m benchmarks.voices.make_prior`.
-"""
+`prior.npz` beside this module is made by `python -m benchmarks.voices.make_prior`."""
 
 import io
 import zipfile

@@ -3,8 +3,7 @@
 It has the interface of `pipelines.voices.fitting.fit.Fit`, with one round of trials, one for each
 suitable segment of the samples. The selected segment, with its transcript if its words are clear,
 is the voice pack (`models.tts.voice_prompt`). An engine that reads the words gets only segments
-with clear words.
-"""
+with clear words."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,7 @@ from models.audio import Pcm, float_to_pcm16, pcm16_to_float, resample
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.stt.base import TranscriptionRequest
 from models.tts.base import TTSEngine
-from models.tts.voice_prompt import (
-    MAX_TRANSCRIPT,
-    PROMPT_SAMPLE_RATE,
-    VoicePrompt,
-    write_prompt,
-)
+from models.tts.voice_prompt import MAX_TRANSCRIPT, PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADEngine
 from pipelines.audio.measures import clipped_share, snr_db
 from pipelines.audio.segments import find_spans
@@ -280,10 +274,7 @@ def _without(
 
 def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> PromptSegment | None:
     """Return the best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that
-    fit.
-
-    The best segment is long, with little silence, little noise and no clipping.
-    """
+    fit. The best segment is long, with little silence, little noise and no clipping."""
     probabilities = vad.probabilities(pcm)
     frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
     spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))

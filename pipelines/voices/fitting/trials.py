@@ -1,13 +1,10 @@
-"""One step of a fit: a sentence is synthesised with a style, and its audio is measured.
-
-Speech is rated by the word errors of a recogniser, and by the mean opinion score of DNSMOS.
-"""
+"""One step of a fit: a sentence is synthesised with a style, and its audio is measured. Speech is
+rated by the word errors of a recogniser, and by the mean opinion score of DNSMOS."""
 
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +17,7 @@ from configs.schema.base import StrictModel
 from configs.settings import weights_dir
 from models.audio import Pcm, float_to_pcm16, resample
 from models.quality.base import QualityEngine
-from models.registry import QUALITY, SPEAKER, STT, load, load_model
+from models.registry import QUALITY, SPEAKER, STT, load, load_model, once
 from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, Embeddings, SpeakerEncoder
 from models.speaker.mel import MEL_BANDS, mel_spectrum
 from models.stt.base import STTEngine, TranscriptionRequest
@@ -182,13 +179,9 @@ class Trials:
     _load_raters: Callable[[], SpeechRaters] = load_speech_raters
     _load_second: Callable[[], SpeakerEncoder] = load_second_encoder
 
-    @cached_property
-    def _raters(self) -> SpeechRaters:
-        return self._load_raters()
-
-    @cached_property
-    def _second_encoder(self) -> SpeakerEncoder:
-        return self._load_second()
+    def __post_init__(self) -> None:
+        self._raters = once(self._load_raters)
+        self._second_encoder = once(self._load_second)
 
     def run(self, trial: Trial) -> Outcome:
         """Run a trial; blocking, about half a second, and a second more to rate. Raises
@@ -211,10 +204,10 @@ class Trials:
         through = [oaconvolve(level, fir, mode="same").astype(np.float32) for fir in designed]
         delivered, second = at_level(through[0] if through else pcm, DELIVERED_DBFS), None
         if trial.rate:
-            rating = self._raters.rate(trial.text, self._target.language, delivered)
-            second = self._second_encoder.embed(delivered)
+            rating = self._raters().rate(trial.text, self._target.language, delivered)
+            second = self._second_encoder().embed(delivered)
         else:
-            rating = SpeechRating(quality=self._raters.ratings.rate(delivered))
+            rating = SpeechRating(quality=self._raters().ratings.rate(delivered))
         sounds = [
             embed_both([at_level(filtered)], [at_level(filtered, DELIVERED_DBFS)], self._encoder)
             for filtered in through or [level]

@@ -253,7 +253,7 @@ async def test_an_unfinished_upload_is_gone_after_a_day(
     job = await begin(client, auth)
     assert (await send(client, auth, job, 1)).status_code == 200
     own, retention = services.infrastructure, load_yaml(RetentionConfig, "retention")
-    keeper = Housekeeper(own.database, own.files, retention, None, services.speech.jobs)
+    keeper = Housekeeper(own.database, own.files, retention, {"job": services.speech.jobs})
     for hours, status in ((23, 200), (25, 404)):
         await own.database.run(begin_jobs, utc_now() - timedelta(hours=hours))
         keeper._daily_due = 0.0

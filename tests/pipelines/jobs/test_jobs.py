@@ -16,7 +16,7 @@ from db.billing import ledger
 from db.billing.tables import CreditHold
 from db.database import Database, utc_now
 from db.files import StoredFile
-from db.jobs.jobs import Job, JobFile
+from db.jobs.jobs import Job, JobFile, delete_old_jobs
 from db.jobs.queue import AHEAD
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
@@ -213,10 +213,12 @@ async def test_holds_of_unfinished_jobs_are_extended_and_old_jobs_deleted(
     assert await jobs.keep_holds() == 1 and await jobs.keep_holds() == 0
     later = utc_now() + timedelta(minutes=1)
     long_ago = utc_now() - timedelta(days=1)
-    assert await jobs.delete_old(long_ago, long_ago) == 0
-    assert await jobs.delete_old(long_ago, later) == 1  # that waits for parts
+    assert await database.run(delete_old_jobs, long_ago, long_ago) == 0
+    assert await database.run(delete_old_jobs, long_ago, later) == 1  # that waits for parts
     await jobs.complete(claimed)
-    assert await jobs.delete_old(long_ago, later) == 0
-    assert await jobs.delete_old(later, later) == 1 and await count(database, Job) == 0
+    assert await database.run(delete_old_jobs, long_ago, later) == 0
+    assert (
+        await database.run(delete_old_jobs, later, later) == 1 and await count(database, Job) == 0
+    )
     await jobs._files.delete_expired()
     assert await count(database, StoredFile) == 0 and waiting.parts == 2

@@ -220,7 +220,7 @@ async def test_the_hold_of_a_waiting_voice_is_renewed_and_released_on_failure(
         session.exec(update(CreditHold).values(expires_at=utc_now()))
 
     await backend.database.run(wait_for_a_week)
-    keeper = Housekeeper(backend.database, backend.files, retention, backend.queue)
+    keeper = Housekeeper(backend.database, backend.files, retention, {"voice": backend.queue})
     done = await keeper.run_once()
     assert (done["voice_holds"], done["holds"]) == (1, 0)
     assert await backend.spent() == PLANS.prices.custom_voice
@@ -275,12 +275,16 @@ async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(
         )
 
     await backend.database.run(age)
-    done = await Housekeeper(backend.database, backend.files, retention, backend.queue).run_once()
+    done = await Housekeeper(
+        backend.database, backend.files, retention, {"voice": backend.queue}
+    ).run_once()
     assert (done["hopeless_voices"], done["files"], done["failed_voices"]) == (1, 3, 0)
     assert (await backend.voices.get(backend.principal, str(voice.id))).status == "failed"
     assert (await backend.spent(), backend.stored()) == (0, 0)
     await backend.database.run(age)
-    done = await Housekeeper(backend.database, backend.files, retention, backend.queue).run_once()
+    done = await Housekeeper(
+        backend.database, backend.files, retention, {"voice": backend.queue}
+    ).run_once()
     assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
 
 

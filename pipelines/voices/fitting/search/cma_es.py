@@ -3,8 +3,7 @@
 The covariance matrix adaptation evolution strategy of N. Hansen, "The CMA Evolution Strategy: A
 Tutorial" (arXiv:1604.00772), by the library `cmaes`. Each population has its own mean, covariance,
 paths and step size. A candidate is a draw from both, and both get its cost, so that the adaptation
-of one half does not rotate or scale the other.
-"""
+of one half does not rotate or scale the other."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -3,8 +3,7 @@
 Each generation synthesises the styles that CMA-ES (`cma_es.py`) proposes, and measures each through
 several filters. A ridge regression of the changes to the embedding improves the filter. A Gaussian
 process (`surrogate.py`) predicts embedding and pitch of styles: for each synthesised generation,
-PREDICTED_GENERATIONS more are evaluated by it alone.
-"""
+PREDICTED_GENERATIONS more are evaluated by it alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -91,8 +90,7 @@ class Objective:
         self, surrogate: Surrogate, begin: Vectors, reach: float
     ) -> Callable[[Vectors], Vectors]:
         """Predicts the costs of points [m, n]; those beyond the `reach` of `begin` [n] cost
-        more.
-        """
+        more."""
 
         def costs(points: Vectors) -> Vectors:
             sounds = surrogate.sounds(self._space.style(points))
@@ -130,8 +128,7 @@ class Search:
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
         """Makes the evolution, with steps of at least STEP, since predictions shrink a
-        population.
-        """
+        population."""
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
 
@@ -208,9 +205,7 @@ class Search:
         draw: np.random.Generator,
     ) -> None:
         """Evolves from a generation [m, n], of which only those with `speaks` [m] gave speech.
-
-        `surrogate` was fitted to their measurements.
-        """
+        `surrogate` was fitted to their measurements."""
         evolution = self._evolution(draw)
         costs = self._objective.predicted_costs(surrogate, self.state.centre, REACH)
         points = np.concatenate([points, evolution.ask()[len(points) :]])

@@ -1,8 +1,7 @@
 """The space of styles that are searched: principal components of the stock voices' styles.
 
 A voice pack has a row for each number of symbols. A search is for one style; the rows differ from
-it as those of the stock voices do on average.
-"""
+it as those of the stock voices do on average."""
 
 import hashlib
 from collections.abc import Mapping

@@ -2,8 +2,7 @@
 
 Gaussian process regression (C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine
 Learning", 2006, algorithm 2.1) with one squared exponential kernel for all outputs, so that each
-synthesised sentence gives 515 numbers and not only a cost.
-"""
+synthesised sentence gives 515 numbers and not only a cost."""
 
 from dataclasses import dataclass
 
