@@ -64,7 +64,7 @@ from api.openai import transcription as openai_transcription
 from api.openai import voices as openai_voices
 from api.openai.batches import routes as batches
 from api.openai.realtime import client_secrets
-from api.openai.realtime import routes as realtime
+from api.openai.realtime import conversation as realtime
 from api.openai.realtime.calls import routes as calls
 from api.openai.responses import routes as responses
 from api.openai.responses import socket as responses_socket

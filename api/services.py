@@ -6,6 +6,7 @@ objects that it needs, never a group.
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,14 +45,7 @@ from pipelines.embedding.pipeline import EmbeddingPipeline
 from pipelines.jobs.jobs import Jobs
 from pipelines.limits.limits import SharedLimits
 from pipelines.maintenance.erasure import AccountErasure
-from pipelines.ports import (
-    Arrival,
-    ChatModel,
-    EmbeddingModel,
-    ModelList,
-    STTModel,
-    TTSModel,
-)
+from pipelines.ports import Arrival, ChatModel, EmbeddingModel, ModelList, STTModel, TTSModel
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.stt.file import TranscriptionPipeline
@@ -221,6 +215,8 @@ def build_services(
     custom_voices = load_yaml(CustomVoicesConfig, "custom_voices")
     correction = load_yaml(CorrectionConfig, "correction")
 
+    checker = partial(SampleChecker, decoder, models.vad, models.speaker_encoder)
+
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
     files = Files(settings, database, encryption)
@@ -272,8 +268,8 @@ def build_services(
         billing,
         plans,
         custom_voices,
-        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.samples),
-        SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.clips),
+        checker(custom_voices.samples),
+        checker(custom_voices.clips),
         models.transcriber,
         synthesis.directory,
         ready_voices,
@@ -299,11 +295,7 @@ def build_services(
             dictionaries=dictionaries,
             history=SpeechHistory(database, encryption, files),
             speakers=Speakers(
-                database,
-                encryption,
-                billing,
-                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.speakers),
-                consent,
+                database, encryption, billing, checker(custom_voices.speakers), consent
             ),
             voice_settings=VoiceSettingsStore(database),
             jobs=Jobs(database, files, billing, jobs, plans),
@@ -326,11 +318,7 @@ def build_services(
             custom=custom,
             library=VoiceLibrary(custom, encryption),
             consents=ConsentRecordings(
-                database,
-                encryption,
-                billing,
-                SampleChecker(decoder, models.vad, models.speaker_encoder, custom_voices.consents),
-                consent,
+                database, encryption, billing, checker(custom_voices.consents), consent
             ),
         ),
         platform=PlatformServices(

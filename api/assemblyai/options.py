@@ -135,7 +135,6 @@ class TranscriptOptions(DialectQuery):
         return {self.webhook_auth_header_name: self.webhook_auth_header_value}
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the options to those of the pipelines."""
         language = self.language_code
         expected = self.language_detection_options
         languages = self.language_codes or (expected and expected.expected_languages) or []
@@ -169,8 +168,6 @@ class TranscriptOptions(DialectQuery):
 
 
 class ListQuery(DialectQuery):
-    """Filters of the list of transcripts."""
-
     refused = frozenset({"throttled_only"})
 
     limit: int = Field(default=10, ge=1, le=200)
@@ -181,8 +178,6 @@ class ListQuery(DialectQuery):
 
 
 class PartQuery(DialectQuery):
-    """Parameters of parts of a transcript."""
-
     chars_per_caption: int | None = Field(
         default=None, ge=1, le=1000, description="Of srt and vtt."
     )

@@ -9,12 +9,7 @@ from anyio import to_thread
 from fastapi import Query, Request
 from starlette.responses import JSONResponse, Response
 
-from api.assemblyai.options import (
-    FAMILIES,
-    ListQuery,
-    PartQuery,
-    TranscriptOptions,
-)
+from api.assemblyai.options import FAMILIES, ListQuery, PartQuery, TranscriptOptions
 from api.assemblyai.streams import SCHEMES
 from api.assemblyai.transcripts import (
     TOMBSTONE,
@@ -24,21 +19,13 @@ from api.assemblyai.transcripts import (
     status_of,
     transcript_json,
 )
+from api.callers import Caller, CallerDep
 from api.dialects.requests import check_model
 from api.http.errors import ApiError, InvalidAddress, InvalidField
-from api.http.routing import (
-    InfrastructureDep,
-    OperationDep,
-    PlatformDep,
-    PrincipalDep,
-    SpeechDep,
-    make_router,
-)
+from api.http.routing import InfrastructureDep, PlatformDep, make_router
 from api.http.uploads import BINARY, UploadLimits, multipart_boundary, receive_file
 from api.native.jobs import CONFIG, LEAST_MS, RECORDING
-from api.services import InfrastructureServices, SpeechServices
-from pipelines.accounts.authentication import Principal
-from pipelines.billing.operation import Operation
+from api.services import InfrastructureServices
 from pipelines.errors import InvalidUrl, NotFound
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
@@ -58,9 +45,11 @@ def _url(infrastructure: InfrastructureServices, path: str) -> str:
     return f"{infrastructure.settings.public_url}{path}"
 
 
-async def _check_room(principal: Principal, speech: SpeechServices, operation: Operation) -> None:
+async def _check_room(caller: Caller) -> None:
     """Checks the room for a transcript. AssemblyAI's client sends whole groups at once."""
-    await speech.jobs.check_room(principal, "transcription", LEAST_MS, operation, is_requested=True)
+    await caller.speech.jobs.check_room(
+        caller.principal, "transcription", LEAST_MS, caller.operation, is_requested=True
+    )
 
 
 @router.post(
@@ -76,40 +65,36 @@ async def _check_room(principal: Principal, speech: SpeechServices, operation: O
     },
 )
 async def upload_recording(
-    request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    infrastructure: InfrastructureDep,
-    operation: OperationDep,
+    request: Request, caller: CallerDep, infrastructure: InfrastructureDep
 ) -> Answer:
     """Keeps the recording in the body for a day, to be transcribed by `POST /v2/transcript`."""
     if multipart_boundary(request) is not None:
         message = "send the recording itself as the body, not as a form"
         raise ApiError("unsupported_media_type", message)
-    check = partial(_check_room, principal, speech, operation)
+    check = partial(_check_room, caller)
     async with receive_file(request, check, LIMITS) as path:
         if not path.stat().st_size:
             raise ApiError("validation_error", "the body is empty; send a recording")
         await check()
-        file_id = await speech.jobs.keep_upload(principal, path)
+        file_id = await caller.speech.jobs.keep_upload(caller.principal, path)
     return {"upload_url": _url(infrastructure, f"{UPLOADS}/{file_id}")}
 
 
 @router.post(TRANSCRIPTS, summary="Transcribe a long recording, for AssemblyAI's clients")
 async def create_transcript(
     body: TranscriptOptions,
-    principal: PrincipalDep,
-    speech: SpeechDep,
+    caller: CallerDep,
     platform: PlatformDep,
     infrastructure: InfrastructureDep,
-    operation: OperationDep,
 ) -> Answer:
     """Creates a transcription job for an upload, or for the recording at a URL."""
+    principal = caller.principal
+    speech = caller.speech
     recogniser = await speech.live_transcription.transcriber.describe()
     for name in (*(body.speech_models or ()), *filter(None, [body.speech_model])):
         check_model("speech_model", FAMILIES, name, recogniser)
-    await _check_room(principal, speech, operation)
-    upload = await _check_recording(body.audio_url, principal, speech, infrastructure)
+    await _check_room(caller)
+    upload = await _check_recording(body.audio_url, caller, infrastructure)
     recognition = await speech.transcription.pipeline.resolve(body.recognition())
     callback = None
     if bool(body.webhook_auth_header_name) != bool(body.webhook_auth_header_value):
@@ -138,7 +123,7 @@ async def create_transcript(
     request = stored.model_dump_json(exclude_none=True).encode()
     job = await speech.jobs.create(
         principal,
-        operation,
+        caller.operation,
         kind="transcription",
         name="recording",
         options=TASK.dump_json(task),
@@ -149,9 +134,7 @@ async def create_transcript(
     return transcript_json(RequestedJob(job, request, "queued", None), stored, None)
 
 
-async def _check_recording(
-    url: str, principal: Principal, speech: SpeechServices, infrastructure: InfrastructureServices
-) -> str:
+async def _check_recording(url: str, caller: Caller, infrastructure: InfrastructureServices) -> str:
     """Checks the address of a recording; returns the id of an upload, or "".
 
     Raises ApiError(validation_error).
@@ -159,10 +142,10 @@ async def _check_recording(
     uploads = _url(infrastructure, f"{UPLOADS}/")
     try:
         if not url.startswith(uploads):
-            speech.check_url(url)
+            caller.speech.check_url(url)
             return ""
         upload = url.removeprefix(uploads)
-        await speech.jobs.check_upload(principal, upload)
+        await caller.speech.jobs.check_upload(caller.principal, upload)
         return upload
     except InvalidUrl as error:
         raise InvalidAddress("audio_url", error) from None
@@ -172,14 +155,13 @@ async def _check_recording(
 
 @router.get(TRANSCRIPTS, summary="List transcripts, for AssemblyAI's clients")
 async def list_transcripts(
-    principal: PrincipalDep,
-    speech: SpeechDep,
+    caller: CallerDep,
     infrastructure: InfrastructureDep,
     query: Annotated[ListQuery, Query()],
 ) -> Answer:
     """Transcripts come newest first. `prev_url` leads to older ones, `next_url` to newer ones."""
-    rows = await speech.jobs.list_requested(
-        principal,
+    rows = await caller.speech.jobs.list_requested(
+        caller.principal,
         query.limit + 1,
         before=query.before_id,
         after=query.after_id,
@@ -209,8 +191,10 @@ async def list_transcripts(
     }
 
 
-async def _result(principal: Principal, speech: SpeechServices, job_id: UUID) -> FileTranscript:
-    return await to_thread.run_sync(joined, await speech.jobs.results(principal, job_id))
+async def _result(caller: Caller, job_id: UUID) -> FileTranscript:
+    return await to_thread.run_sync(
+        joined, await caller.speech.jobs.results(caller.principal, job_id)
+    )
 
 
 @router.get(
@@ -218,14 +202,12 @@ async def _result(principal: Principal, speech: SpeechServices, job_id: UUID) ->
     summary="Get a transcript, for AssemblyAI's clients",
     response_class=JSONResponse,
 )
-async def get_transcript(
-    transcript_id: UUID, principal: PrincipalDep, speech: SpeechDep
-) -> Response:
-    requested = await speech.jobs.requested(principal, transcript_id)
+async def get_transcript(transcript_id: UUID, caller: CallerDep) -> Response:
+    requested = await caller.speech.jobs.requested(caller.principal, transcript_id)
     stored = StoredRequest.model_validate_json(requested.request)
     transcript = None
     if requested.stage == "completed":
-        transcript = await _result(principal, speech, transcript_id)
+        transcript = await _result(caller, transcript_id)
     return await to_thread.run_sync(
         lambda: JSONResponse(transcript_json(requested, stored, transcript))
     )
@@ -235,16 +217,14 @@ async def get_transcript(
     f"{TRANSCRIPTS}/{{transcript_id:uuid}}",
     summary="Delete a transcript, for AssemblyAI's clients",
 )
-async def delete_transcript(
-    transcript_id: UUID, principal: PrincipalDep, speech: SpeechDep
-) -> Answer:
+async def delete_transcript(transcript_id: UUID, caller: CallerDep) -> Answer:
     """Deletes all content except the upload, which is deleted a day after it was sent.
 
     An unfinished transcript is cancelled, and its finished part charged.
     """
-    requested = await speech.jobs.requested(principal, transcript_id)
+    requested = await caller.speech.jobs.requested(caller.principal, transcript_id)
     tombstone = TOMBSTONE.model_dump_json(exclude_none=True).encode()
-    await speech.jobs.delete(principal, transcript_id, tombstone)
+    await caller.speech.jobs.delete(caller.principal, transcript_id, tombstone)
     return transcript_json(requested, TOMBSTONE, None)
 
 
@@ -260,17 +240,16 @@ Part = Literal["sentences", "paragraphs", "srt", "vtt", "word-search"]
 async def get_part(
     transcript_id: UUID,
     part: Part,
-    principal: PrincipalDep,
-    speech: SpeechDep,
+    caller: CallerDep,
     query: Annotated[PartQuery, Query()],
 ) -> Response:
     """Needs a completed transcript. Subtitles are text, all other parts JSON."""
-    requested = await speech.jobs.requested(principal, transcript_id)
+    requested = await caller.speech.jobs.requested(caller.principal, transcript_id)
     if requested.stage != "completed":
         message = f"the transcript has the status {status_of(requested)!r}, and must be 'completed'"
         raise ApiError("validation_error", message)
     stored = StoredRequest.model_validate_json(requested.request)
-    transcript = await _result(principal, speech, transcript_id)
+    transcript = await _result(caller, transcript_id)
 
     def render() -> Response:
         result = ShownTranscript(stored.options, transcript)

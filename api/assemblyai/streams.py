@@ -4,19 +4,18 @@ import time
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from api.dialects.requests import (
     DialectQuery,
     SocketMessage,
     check_model,
     dialect_socket,
-    fault_text,
     short_token,
 )
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.bodies import parse_json
-from api.http.errors import CODED, ApiError, ErrorDialect
+from api.http.errors import CODED, ApiError, ErrorDialect, to_api_error
 from api.http.routing import PlatformDep, PrincipalDep, make_router
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -90,7 +89,6 @@ class TurnsQuery(DialectQuery):
         return tuple(code for code in codes if code not in ("", MULTI))
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the parameters to the options of the pipelines."""
         return RecognitionOptions(
             languages=self.codes,
             words=True,
@@ -105,7 +103,6 @@ class TurnsQuery(DialectQuery):
 
     @property
     def options(self) -> SessionOptions:
-        """Options of the live session."""
         least_ms, most_ms = PRO_WAITS_MS if self.speech_model.startswith(PRO) else WAITS_MS
         waits_ms = self.min_turn_silence, self.min_end_of_turn_silence_when_confident, least_ms
         least_ms = max(next(wait_ms for wait_ms in waits_ms if wait_ms is not None), SHORTEST_MS)
@@ -130,7 +127,6 @@ class TokenQuery(DialectQuery):
 
 
 def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the body and headers of an error."""
     return {"error": error.message, "error_code": error.code}, {}
 
 
@@ -204,6 +200,9 @@ class AssemblyConversation(ListeningConversation):
                 await self._change(message.model_extra or {})
         except ClientFault as fault:
             raise ClientFault(fault.message, self.warning(fault.message)) from None
+        except CODED as error:
+            message_text = to_api_error(error).message
+            raise ClientFault(message_text, self.warning(message_text)) from None
         return message.type == "Terminate"
 
     async def accept(self, data: bytes) -> bool:
@@ -220,33 +219,26 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes parameters; none of them if a value is invalid. Raises ClientFault."""
-        changes = {name: value for name, value in fields.items() if name in CHANGEABLE}
-        try:
-            query = TurnsQuery.model_validate({**self.query.model_dump(), **changes})
-            changes_languages = query.codes != self.query.codes
-            await self.turns.change(query.options, changes_languages=changes_languages)
-        except (ValidationError, *CODED) as error:
-            raise ClientFault(fault_text(error)) from None
+        """Changes parameters; none of them if a value is invalid. Raises as `changed` does, or as
+        `SocketListener.change`."""
+        query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
+        changes_languages = query.codes != self.query.codes
+        await self.turns.change(query.options, changes_languages=changes_languages)
         self.query = query
 
 
-class AssemblyListener(TurnListener):
+class AssemblyListener(TurnListener[AssemblyConversation]):
     """Sends messages that each have the whole turn so far."""
-
-    def __init__(self, conversation: AssemblyConversation) -> None:
-        super().__init__(conversation)
-        self._assembly = conversation
 
     @property
     def least_completeness(self) -> float:
-        return self._assembly.query.end_of_turn_confidence_threshold
+        return self._conversation.query.end_of_turn_confidence_threshold
 
     async def warn(self, message: str) -> None:
-        await self._socket.send(self._assembly.warning(message, FAILED))
+        await self._socket.send(self._conversation.warning(message, FAILED))
 
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
-        query = self._assembly.query
+        query = self._conversation.query
         ends = event == "EndOfTurn"
         if event == "StartOfTurn":
             started = {"type": "SpeechStarted", "timestamp": round(self.speech_start_s * 1000)}

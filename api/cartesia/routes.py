@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from api.callers import Caller, CallerDep
 from api.dialects.outputs import (
     AudioWriter,
     ForeignVoice,
@@ -20,8 +21,8 @@ from api.dialects.outputs import (
 from api.dialects.requests import SocketMessage, dialect_socket, short_token
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, ApiError, ErrorDialect, InvalidField, to_api_error
-from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import EventStream, event_frame
+from api.http.routing import PlatformDep, PrincipalDep, make_router
+from api.http.streaming import EventStream, named_frame
 from api.http.uploads import BINARY
 from api.native.speech import SpokenText
 from api.sockets.kernel.conversation import ClientFault, checked, json_text, parse_spoken
@@ -31,10 +32,8 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
 from pipelines.accounts.authentication import Scope
-from pipelines.billing.operation import Operation
 from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
-from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
     ContextFault,
@@ -51,8 +50,6 @@ Json = dict[str, Any]
 
 
 class CartesiaNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     outputs: dict[str, dict[str, SpeechOutput]]  # by container and encoding
     speeds: dict[str, float]
     stock: dict[str, VoiceGender]
@@ -81,15 +78,15 @@ class CartesiaGeneration(LenientModel):
     speed: float | None = Field(default=None, ge=0.5, le=2.0)
 
 
-def _as_voice(value: Any) -> Any:
-    return {"id": value} if isinstance(value, str) else value
-
-
 class CartesiaSpeech(LenientModel):
     """Voice, format and style of speech. The voice determines the model."""
 
     voice: Annotated[
-        CartesiaVoice, BeforeValidator(_as_voice, json_schema_input_type=str | CartesiaVoice)
+        CartesiaVoice,
+        BeforeValidator(
+            lambda voice: {"id": voice} if isinstance(voice, str) else voice,
+            json_schema_input_type=str | CartesiaVoice,
+        ),
     ]
     output_format: CartesiaFormat
     model_id: str | None = None
@@ -101,14 +98,7 @@ class CartesiaSpeech(LenientModel):
     add_timestamps: bool = False
     context_id: str | None = Field(default=None, max_length=256)
 
-    async def open(
-        self,
-        synthesis: PaidSynthesis,
-        workspace_id: int,
-        operation: Operation,
-        *,
-        is_raw: bool = False,
-    ) -> SpeechStream:
+    async def open(self, caller: Caller, *, is_raw: bool = False) -> SpeechStream:
         """Opens the speech; `is_raw` allows only formats without a container.
 
         Raises ApiError, EngineError, PipelineError or DatabaseError.
@@ -118,14 +108,9 @@ class CartesiaSpeech(LenientModel):
             raise InvalidField("output_format.container", "must be raw here")
         make_encoder = audio.output.opener(audio.sample_rate, audio.bit_rate)
         voice_id = self.voice.id
-        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
-            voice = await voice_for(
-                voice_id,
-                foreign=foreign_voice(voice_id, self.language or self.locale),
-                directory=synthesis.pipeline.directory,
-                workspace_id=workspace_id,
-                field="voice.id",
-            )
+        foreign = foreign_voice(voice_id, self.language or self.locale)
+        async with caller.recording_failures(voice_id):
+            voice = await voice_for(voice_id, foreign, caller, "voice.id")
         dictionary = self.pronunciation_dict_id
         style = SpeechRequest(
             text="",
@@ -133,15 +118,8 @@ class CartesiaSpeech(LenientModel):
             timings=self.add_timestamps,
             pronunciations=(DictionaryRef(id=dictionary),) if dictionary else (),
         )
-        return SpeechStream(
-            synthesis=synthesis,
-            workspace_id=workspace_id,
-            voice=voice,
-            style=style,
-            make_encoder=make_encoder,
-            slow_encoder=audio.container == "mp3",
-            operation=operation,
-        )
+        is_slow = audio.container == "mp3"
+        return caller.open_stream(voice, style, make_encoder, slow_encoder=is_slow)
 
 
 def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | None:
@@ -218,7 +196,6 @@ class CartesiaWire(ContextWire):
 
 
 def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, str]]:
-    """Returns the body and headers of an error."""
     body = {
         "error_code": error.code,
         "title": error.code.replace("_", " ").capitalize(),
@@ -255,11 +232,9 @@ class CartesiaText(CartesiaSpeech):
     response_class=Response,
     responses={200: {"content": MEDIA}},
 )
-async def speak(
-    body: CartesiaText, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def speak(body: CartesiaText, caller: CallerDep) -> Response:
     """Sends the first audio before the second sentence is synthesised."""
-    voice = await body.open(speech.synthesis, principal.workspace_id, operation)
+    voice = await body.open(caller)
     media_type = body.output_format.output.media_type
     return await stream_speech(voice, body.transcript, AudioWriter(), media_type=media_type)
 
@@ -270,11 +245,9 @@ async def speak(
     response_class=Response,
     responses={200: {"content": {"text/event-stream": {}}}},
 )
-async def speak_events(
-    body: CartesiaText, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def speak_events(body: CartesiaText, caller: CallerDep) -> Response:
     """Sends `chunk` events and, on request, `timestamps`; then `done` or `error`."""
-    voice = await body.open(speech.synthesis, principal.workspace_id, operation, is_raw=True)
+    voice = await body.open(caller, is_raw=True)
     writer = CartesiaEventWriter(body.context_id or str(uuid.uuid4()))
     return await stream_speech(voice, body.transcript, writer, EventStream)
 
@@ -283,17 +256,13 @@ class CartesiaEventWriter(CartesiaWire):
     """Writes the events of a text as server-sent events."""
 
     def write(self, chunk: EncodedChunk) -> bytes:
-        return b"".join(map(_frame, self.events(chunk)))
+        return b"".join(map(named_frame, self.events(chunk)))
 
     def finish(self) -> list[bytes]:
-        return [_frame(self.event("done", 200))]
+        return [named_frame(self.event("done", 200))]
 
     def fail(self, error: Exception) -> bytes:
-        return _frame(self.failure(error))
-
-
-def _frame(event: Json) -> bytes:
-    return f"event: {event['type']}\n".encode() + event_frame(event)
+        return named_frame(self.failure(error))
 
 
 class AccessTokenBody(RequestModel):
@@ -348,9 +317,7 @@ class CartesiaConversation(ContextsConversation):
         context = self.contexts.find(context_id)
         if context is None:
             self.make_room()
-            payer = self.session.payer
-            workspace_id = self.session.principal.workspace_id
-            voice = await message.open(self.synthesis, workspace_id, payer, is_raw=True)
+            voice = await message.open(self.caller, is_raw=True)
             rules = FlushRules(delay_s=message.max_buffer_delay_ms / 1000)
             wire = CartesiaWire(context_id)
             wire.context = context = self.open(context_id, voice, wire, rules)

@@ -6,20 +6,15 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from api.callers import CallerDep
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, Json, cartesia_error
-from api.dialects.requests import (
-    DialectQuery,
-    SocketMessage,
-    check_model,
-    dialect_socket,
-    fault_text,
-)
+from api.dialects.outputs import columns
+from api.dialects.requests import DialectQuery, SocketMessage, check_model, dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener
-from api.http.errors import CODED, ApiError, InvalidField, to_api_error
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import while_connected
+from api.http.errors import ApiError, InvalidField, to_api_error
+from api.http.routing import make_router
 from api.http.uploads import form_schema, receive_form, validated
 from api.services import Services
 from api.sockets.kernel import close_codes
@@ -60,8 +55,6 @@ LONGEST_WAIT_MS = 800
 
 
 class RawAudioQuery(DialectQuery):
-    """Format of a recording that is raw samples."""
-
     encoding: Encoding | None = None
     sample_rate: int | None = Field(default=None, ge=8000, le=48_000)
 
@@ -80,18 +73,12 @@ class TranscribeFields(DialectQuery):
     openapi_extra=form_schema("file", TranscribeFields),
 )
 async def transcribe(
-    request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Annotated[RawAudioQuery, Query()],
+    request: Request, caller: CallerDep, query: Annotated[RawAudioQuery, Query()]
 ) -> Json:
     """Transcribes a file, or raw samples in `encoding`. Stops if the client disconnects."""
-    owner = principal.workspace_id
-    check = partial(speech.transcription.check_credit, owner, operation)
-    async with receive_form(request, before_large=check) as form:
+    async with receive_form(request, before_large=caller.check_credit) as form:
         fields = validated(TranscribeFields, form.with_lists({"timestamp_granularities"}))
-        model = await speech.live_transcription.transcriber.describe()
+        model = await caller.speech.live_transcription.transcriber.describe()
         check_model("model", RECOGNISERS, fields.model, model)
         path = form.file("file").path
         if query.encoding is not None:
@@ -103,8 +90,7 @@ async def transcribe(
             language=fields.language, words=bool(fields.timestamp_granularities)
         )
         answer = partial(_transcript, has_words=options.words)
-        work = speech.transcription.transcribe(owner, operation, path, options, answer)
-        return await while_connected(request.receive, work)
+        return await caller.transcribe(request, path, options, answer)
 
 
 def _transcript(transcript: FileTranscript, *, has_words: bool) -> Json:
@@ -134,7 +120,6 @@ class InkQuery(DialectQuery):
     keyterm: KeyTerms = []
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the parameters to the options of the pipelines."""
         return RecognitionOptions(
             languages=(self.language,), words=True, keyterms=tuple(self.keyterm)
         )
@@ -147,7 +132,6 @@ class InkUtterancesQuery(InkQuery):
 
     @property
     def options(self) -> SessionOptions:
-        """Options of the live session."""
         is_whisper = self.model.startswith("ink-whisper")
         silence_s = self.max_silence_duration_secs or (WHISPER_SILENCE_S if is_whisper else WHOLE_S)
         return SessionOptions(
@@ -169,7 +153,6 @@ class InkTurnsQuery(InkQuery):
 
     @property
     def options(self) -> SessionOptions:
-        """Options of the live session."""
         wait_ms = min(round(self.turn_end_timeout_ms), LONGEST_WAIT_MS)
         return SessionOptions(
             recognition=self.recognition(),
@@ -262,13 +245,11 @@ class InkUtterances(SocketListener):
             "language": transcript.language,
         }
         if transcript.words:
-            words = [_word(word) for word in transcript.words]
-            columns = {
-                "words": [word["word"] for word in words],
-                "start": [word["start"] for word in words],
-                "end": [word["end"] for word in words],
-            }
-            fields["words"] = [columns] if self._stream.has_columns else words
+            if self._stream.has_columns:
+                spans = [(word.word, word.start, word.end) for word in transcript.words]
+                fields["words"] = [columns(spans, "words", "start", "end")]
+            else:
+                fields["words"] = [_word(word) for word in transcript.words]
         await self._socket.send(self._stream.event("transcript", **fields))
 
 
@@ -298,12 +279,10 @@ class TurnsConversation(CartesiaListening):
     async def handle(self, text: str) -> bool:
         message = InkTurnsMessage.parse(text)
         if message.type == "config":
-            changes = {f"turn_{name}": value for name, value in message.turn.items() if value}
-            try:
-                query = InkTurnsQuery.model_validate({**self.query.model_dump(), **changes})
-                await self.listener.change(query.options)
-            except (ValidationError, *CODED) as error:
-                raise ClientFault(fault_text(error)) from None
+            query = self.query.changed(
+                {f"turn_{name}": value for name, value in message.turn.items() if value}
+            )
+            await self.listener.change(query.options)
             self.query = query
         return message.type == "close"
 
@@ -318,13 +297,7 @@ EVENTS: dict[TurnEvent, str] = {
 WITHOUT_TEXT = ("StartOfTurn", "TurnResumed")
 
 
-class CartesiaTurns(TurnListener):
-    """Sends the events of turns."""
-
-    def __init__(self, conversation: TurnsConversation) -> None:
-        super().__init__(conversation)
-        self._conversation = conversation
-
+class CartesiaTurns(TurnListener[TurnsConversation]):
     @property
     def least_completeness(self) -> float:
         return 1 - self._conversation.query.turn_eager_end_threshold

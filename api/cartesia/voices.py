@@ -1,25 +1,25 @@
 """Voices in Cartesia's API: lists, clones, and changes of the workspace's own voices."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
 from pydantic import Field
 
+from api.callers import CallerDep
 from api.cartesia.routes import PREFIX, SCHEMES, TAG, foreign_voice
-from api.dialects.clones import LEAST, clone
+from api.dialects.clones import LEAST, receive_clips
 from api.dialects.outputs import voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
+from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
 from api.http.uploads import BINARY, form_schema, validated
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from api.sockets.tts.events import LenientModel
 from models.base import VoiceInfo
 from pipelines.accounts.authentication import Principal
 from pipelines.tts.voices import AvailableVoice
-from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
+from pipelines.voices.voice_object import CustomVoice, custom_voice
 
 router = make_router(TAG, scope="tts", schemes=SCHEMES)
 own = make_router(TAG, scope="voices", schemes=SCHEMES)
@@ -43,7 +43,6 @@ class CartesiaVoicesQuery(DialectQuery):
     is_owner: bool | None = None
 
     def matches(self, voice: Json) -> bool:
-        """Whether a voice passes all filters."""
         text = f"{voice['id']} {voice['name']} {voice['description']}".lower()
         return (
             self.gender in (None, voice["gender"])
@@ -53,30 +52,25 @@ class CartesiaVoicesQuery(DialectQuery):
 
 
 @router.get(f"{PREFIX}/voices", summary="List voices, for Cartesia's clients")
-async def list_voices(
-    query: Annotated[CartesiaVoicesQuery, Query()], principal: PrincipalDep, speech: SpeechDep
-) -> Json:
-    workspace_id = principal.workspace_id
-    voices = await speech.synthesis.pipeline.directory.voices(workspace_id)
+async def list_voices(query: Annotated[CartesiaVoicesQuery, Query()], caller: CallerDep) -> Json:
+    voices = await caller.directory.voices(caller.workspace_id)
     ids = [voice.id for voice in voices]
     for field in ("starting_after", "ending_before"):
         if getattr(query, field) not in (None, *ids):
             raise ApiError("voice_not_found", f"{field}: no voice has that id")
     first = ids.index(query.starting_after) + 1 if query.starting_after else 0
     end = ids.index(query.ending_before) if query.ending_before else None
-    entries = [_available_voice(voice, workspace_id) for voice in voices[first:end]]
+    entries = [_available_voice(voice, caller.workspace_id) for voice in voices[first:end]]
     matches = [entry for entry in entries if query.matches(entry)]
     page = matches[: query.limit] if end is None else matches[-query.limit :]
     return {"data": page, "has_more": len(matches) > query.limit}
 
 
 @router.get(VOICE, summary="Get a voice, for Cartesia's clients")
-async def get_voice(voice_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    workspace_id = principal.workspace_id
-    directory = speech.synthesis.pipeline.directory
+async def get_voice(voice_id: str, caller: CallerDep) -> Json:
     foreign = foreign_voice(voice_id)
-    voice = await voice_for(voice_id, foreign, directory, workspace_id, field="id")
-    return _available_voice(voice, workspace_id) | ({"id": voice_id} if foreign else {})
+    voice = await voice_for(voice_id, foreign, caller, "id")
+    return _available_voice(voice, caller.workspace_id) | ({"id": voice_id} if foreign else {})
 
 
 def _available_voice(voice: AvailableVoice, workspace_id: int) -> Json:
@@ -122,11 +116,9 @@ async def clone_voice(
     The clip is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-
-    async def describe(fields: Mapping[str, str]) -> NewVoice:
-        return new_voice(request, validated(VoiceFields, fields))
-
-    voice = await clone(request, principal, voices, operation, describe=describe, field="clip")
+    async with receive_clips(request, principal, voices.custom, operation, "clip") as clips:
+        fields = validated(VoiceFields, clips.form.fields)
+        voice = await clips.create(new_voice(request, fields))
     return _own_voice(voice, principal)
 
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, field_validator,
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import OFF, DialectQuery, check_model
 from api.http.errors import ApiError, ErrorDialect, InvalidField
+from api.sockets.stt.conversation import MIN_MS
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from configs.schema.personal_data import Kind, Redaction
@@ -24,20 +25,16 @@ from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
 
 BEARER_OR_TOKEN = ("bearer", "token")
-ENCODINGS: dict[str | None, LiveEncoding] = {
-    "linear16": "linear",
-    "mulaw": "mulaw",
-    "alaw": "alaw",
-}
+ENCODINGS: dict[str | None, LiveEncoding] = {"linear16": "linear", "mulaw": "mulaw", "alaw": "alaw"}
 PACKETS = "opus"
 DEFAULT_VOICE = "aura-2-thalia-en"
 MULTI = "multi"  # value of `language` that detects the language
+USUAL_MS = 500  # silence that ends an utterance if endpointing is off
+INTERIM_MS = 500  # time between interims
 _VOICE = re.compile(r"(?:aura|aura-2|flux)-([a-z]+)-([a-z]{2})")
 
 
 class DeepgramNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     masculine: str
     recognisers: str
     profiles: dict[str, ProfileName]
@@ -169,8 +166,6 @@ class ListenQuery(RecognitionQuery):
 
 
 class RecordingQuery(ListenQuery):
-    """Parameters of a recording."""
-
     refused: ClassVar[frozenset[str]] = ListenQuery.refused - {"callback"}
 
     encoding: Raw | None = None
@@ -225,8 +220,6 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 
 
 class StreamQuery(ListenQuery):
-    """Parameters of a live stream."""
-
     channels: int = Field(default=1, ge=1, le=2, description="Channels of raw audio.")
     interim_results: bool = False
     endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
@@ -250,24 +243,17 @@ class StreamQuery(ListenQuery):
             raise ValueError("channels: two channels need multichannel=true")
         return self
 
-    def to_options(self, least_ms: int, usual_ms: int, interim_ms: int) -> SessionOptions:
-        """Converts the parameters to the options of a live session.
-
-        `least_ms` is the shortest silence that ends an utterance, `usual_ms` the silence if
-        `endpointing` is off, `interim_ms` the time between interims. Raises
-        ApiError(validation_error).
-        """
-        silence_ms = usual_ms if self.endpointing == 0 else max(self.endpointing or 0, least_ms)
+    def to_options(self) -> SessionOptions:
+        """Converts the parameters to the options of a session. Raises as `recognition`."""
+        silence_ms = USUAL_MS if self.endpointing == 0 else max(self.endpointing or 0, MIN_MS)
         return SessionOptions(
             recognition=self.recognition(),
             utterance_end_ms=silence_ms,
-            interim_ms=interim_ms if self.interim_results else None,
+            interim_ms=INTERIM_MS if self.interim_results else None,
         )
 
 
 class FluxQuery(RecognitionQuery):
-    """Parameters of a live stream of turns."""
-
     model: str = Field(default="flux-general-en", max_length=100)
     encoding: Sent = None
     sample_rate: int = Field(default=16_000, ge=8000, le=48_000)
@@ -324,7 +310,6 @@ def model_info(model: ModelInfo) -> dict[str, dict[str, str]]:
 
 
 def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the body and headers of an error."""
     fields = {
         "err_code": _NAMES.errors.get(error.status, error.code.upper()),
         "err_msg": error.message,

@@ -16,22 +16,21 @@ from typing import Annotated, Any, TypeAlias
 from fastapi import Query, Request
 from pydantic import BaseModel
 
+from api.callers import Caller, CallerDep
 from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.dialects.requests import fetched
 from api.http.bodies import ErrorBody, parse_json, read_json
 from api.http.errors import ApiError, InvalidAddress, InvalidField
-from api.http.routing import OperationDep, PlatformDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import PlatformDep, make_router
 from api.http.streaming import while_connected
 from api.http.uploads import BINARY, receive_file, validated
 from api.native.jobs import CONFIG, LEAST_MS
-from api.services import PlatformServices, SpeechServices
+from api.services import PlatformServices
 from db.database import iso_moment
 from models.stt.base import Word
-from pipelines.accounts.authentication import Principal
 from pipelines.audio.decode.decoder import head_of, sniff
 from pipelines.audio.decode.stream import add_wav_header
-from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidAudio, InvalidUrl
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.stt.file import FileTranscript
@@ -41,7 +40,9 @@ from pipelines.webhooks.callbacks import CallbackRequest, without_password
 from pipelines.webhooks.sender import Method
 from telemetry.tracing import request_id
 
-Turns: TypeAlias = list[tuple[str | None, Sequence[Word]]]
+Turns: TypeAlias = list[tuple[int | None, Sequence[Word]]]
+"""Words of consecutive turns of one channel, with the numbers of their speakers."""
+
 Models: TypeAlias = dict[str, dict[str, str]]  # descriptions by UUID
 MAX_CALLBACK_BYTES = 8_000_000  # larger answers are fetched from the job
 
@@ -108,11 +109,12 @@ class RecordingResults:
         self._replacements = Replacements(query.replace)
 
     def as_json(self) -> dict[str, Any]:
-        turns: Turns = [
+        turns = [
             (label, [word for _, word in self._replacements.of(words)])
             for label, words in self._transcript.turns
         ]
-        channels = [turns]
+        numbers = SpeakerNumbers()
+        channels: list[Turns] = [[(numbers.of(label), words) for label, words in turns]]
         if self._query.multichannel:  # labels of speakers are labels of channels
             channels = [
                 [(None, words) for label, words in turns if label == channel] for channel in "AB"
@@ -128,9 +130,8 @@ class RecordingResults:
         return results
 
     def _channel(self, turns: Turns) -> dict[str, Any]:
-        numbers = SpeakerNumbers()
         words = [word for _, spoken in turns for word in spoken]
-        speakers = [numbers.of(label) for label, spoken in turns for _ in spoken]
+        speakers = [speaker for speaker, spoken in turns for _ in spoken]
         is_whole = not (self._query.multichannel or self._replacements)
         text = self._transcript.text if is_whole else self._text(words)
         alternative: dict[str, Any] = {
@@ -153,10 +154,8 @@ class RecordingResults:
         return channel
 
     def _utterances(self, turns: Turns, channel: int) -> Iterable[dict[str, Any]]:
-        numbers = SpeakerNumbers()
         longest_s = self._query.utt_split
-        for label, spoken in turns:
-            speaker = numbers.of(label)
+        for speaker, spoken in turns:
             for words in cut(spoken, lambda part, word: word.start - part[-1].end > longest_s):
                 yield {
                     "start": round(words[0].start, 3),
@@ -170,11 +169,9 @@ class RecordingResults:
                 }
 
     def _paragraphs(self, turns: Turns) -> dict[str, Any]:
-        numbers = SpeakerNumbers()
         paragraphs = []
         texts = []
-        for label, spoken in turns:
-            speaker = numbers.of(label)
+        for speaker, spoken in turns:
             for group in paragraphs_of(spoken):
                 paragraph = {
                     "sentences": [
@@ -228,9 +225,7 @@ class RecordingUrl(BaseModel):
 )
 async def transcribe_recording(
     request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
+    caller: CallerDep,
     platform: PlatformDep,
     query: Annotated[options.RecordingQuery, Query()],
 ) -> dict[str, Any]:
@@ -239,14 +234,10 @@ async def transcribe_recording(
     With a `callback`, the answer has only the `request_id`. A job then transcribes the recording,
     and the transcript is sent to that address.
     """
-    model = await speech.live_transcription.transcriber.describe()
+    model = await caller.speech.live_transcription.transcriber.describe()
     options.check_recogniser(query.model, model)
     models = options.model_info(model)
-    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    work = partial(_transcribe, principal, speech, operation, query, models)
-    begin = None
-    if query.calls_back:
-        begin = await _new_job(principal, speech, operation, query, platform, models)
+    begin = await _new_job(caller, query, platform, models) if query.calls_back else None
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
         body = parse_json(await read_json(request))
@@ -255,31 +246,25 @@ async def transcribe_recording(
         url = validated(RecordingUrl, body).url
         if begin is not None:
             return await begin(None, url)
-        await check()
-        async with fetched(request, speech, url) as path:
-            return await while_connected(request.receive, work(path))
+        await caller.check_credit()
+        async with fetched(request, caller.speech, url) as path:
+            return await _transcribe(request, caller, query, models, path)
     if media_type == "multipart/form-data":
         message = "send the audio, or JSON with its url, as the body, not as a form"
         raise ApiError("unsupported_media_type", message)
-    async with receive_file(request, before_large=check) as path:
-        working = work(path) if begin is None else begin(path, "")
-        return await while_connected(request.receive, working)
+    async with receive_file(request, caller.check_credit) as path:
+        if begin is not None:
+            return await while_connected(request.receive, begin(path, ""))
+        return await _transcribe(request, caller, query, models, path)
 
 
 async def _transcribe(
-    principal: Principal,
-    speech: SpeechServices,
-    operation: Operation,
-    query: options.RecordingQuery,
-    models: Models,
-    path: Path,
+    request: Request, caller: Caller, query: options.RecordingQuery, models: Models, path: Path
 ) -> dict[str, Any]:
     sha256 = await asyncio.to_thread(_prepare, path, query)
     answer = partial(_answer, request_id.get() or "", models, sha256, query)
-    owner = principal.workspace_id
-    recognition = query.recognition()
     try:
-        return await speech.transcription.transcribe(owner, operation, path, recognition, answer)
+        return await caller.transcribe(request, path, query.recognition(), answer)
     except InvalidAudio:
         if query.encoding is None or query.sample_rate is not None:
             raise
@@ -322,15 +307,13 @@ class CallbackTask(BaseModel):
 
 
 async def _new_job(
-    principal: Principal,
-    speech: SpeechServices,
-    operation: Operation,
-    query: options.RecordingQuery,
-    platform: PlatformServices,
-    models: Models,
+    caller: Caller, query: options.RecordingQuery, platform: PlatformServices, models: Models
 ) -> BeginJob:
     """Checks the callback and the room for a job before the body is received; returns a function
     that begins the job."""
+    principal = caller.principal
+    operation = caller.operation
+    speech = caller.speech
     if principal.is_visitor:
         raise ApiError("insufficient_scope", "callback: browser tokens cannot begin jobs")
     method: Method = "PUT" if query.callback_method.lower() == "put" else "POST"

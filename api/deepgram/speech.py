@@ -8,20 +8,21 @@ from fastapi import Query
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.deepgram.options import BEARER_OR_TOKEN, DEFAULT_VOICE, foreign_voice, uuid_of
 from api.dialects.outputs import BytesWriter, SpeechOutput, audio_answers, voice_for
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
 from api.http.ignored_fields import name_unread
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import make_router
 from api.http.streaming import StreamedResponse, encode_frames
 from api.native.speech import SpokenText
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import SPOKEN, ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
-from api.sockets.tts.contexts import AutoFlush, ContextsConversation, FlushRules
+from api.sockets.tts.contexts import ContextsConversation, FlushRules
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import (
@@ -100,29 +101,21 @@ STREAMED = audio_answers((output.media_type for output in FORMATS.values()), "Th
 @router.post("/v2/speak", summary="Stream speech, for Deepgram's clients of Flux", **STREAMED)
 @router.post("/v1/speak", summary="Stream speech, for Deepgram's clients", **STREAMED)
 async def speak(
-    body: DeepgramText,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Annotated[SpeakQuery, Query()],
+    body: DeepgramText, caller: CallerDep, query: Annotated[SpeakQuery, Query()]
 ) -> Response:
     """Sends the first audio before the second sentence is synthesised.
 
     If the client disconnects, synthesis stops, and the speech made so far is charged.
     """
-    workspace_id = principal.workspace_id
-    synthesis = speech.synthesis
+    workspace_id = caller.workspace_id
+    synthesis = caller.speech.synthesis
     open_encoder = query.encoders()
-    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
-        directory = synthesis.pipeline.directory
-        voice = await voice_for(query.model, foreign_voice(query.model), directory, workspace_id)
+    async with caller.recording_failures(None):
+        voice = await voice_for(query.model, foreign_voice(query.model), caller)
     request = SpeechRequest(
-        text=body.text,
-        voice_id=voice.id,
-        speed=query.speed,
-        workspace_id=workspace_id,
+        text=body.text, voice_id=voice.id, speed=query.speed, workspace_id=workspace_id
     )
-    plan, first, rest = await synthesis.start_stream(request, workspace_id, operation)
+    plan, first, rest = await synthesis.start_stream(request, workspace_id, caller.operation)
     frames = encode_frames(first, rest, BytesWriter(lambda _: open_encoder()))
     answer = StreamedResponse(frames, rest, query.output.media_type)
     fields = {
@@ -173,26 +166,17 @@ class VoiceConversation(ContextsConversation):
         """Greets the client, whose voice was found."""
 
     async def opened(self) -> None:
-        workspace_id = self.session.principal.workspace_id
         model = self.query.model
-        directory = self.synthesis.pipeline.directory
         try:
-            self.voice = await voice_for(model, foreign_voice(model), directory, workspace_id)
+            self.voice = await voice_for(model, foreign_voice(model), self.caller)
         except CODED as error:
             self.session.end(to_api_error(error).message, close_codes.POLICY)
         else:
             await self.begin(self.voice)
 
     def make_stream(self, speed: float, *, timings: bool = False) -> SpeechStream:
-        """Opens a stream of the voice."""
-        return SpeechStream(
-            synthesis=self.synthesis,
-            workspace_id=self.session.principal.workspace_id,
-            voice=self.voice,
-            style=SpeechRequest(text="", speed=speed, timings=timings),
-            make_encoder=self._open_encoder,
-            operation=self.session.payer,
-        )
+        style = SpeechRequest(text="", speed=speed, timings=timings)
+        return self.caller.open_stream(self.voice, style, self._open_encoder)
 
 
 class SpeakConversation(VoiceConversation):
@@ -200,8 +184,7 @@ class SpeakConversation(VoiceConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._context: SpeakingContext | None = None
-        self._flushes: AutoFlush | None = None
+        self._context: SpeakingContext  # of the text that follows
         self._count = 0  # contexts so far
         self._sequence = 0  # flushes and clears so far
 
@@ -218,8 +201,7 @@ class SpeakConversation(VoiceConversation):
 
     async def receive_text(self, text: str) -> None:
         context = self._context
-        flushes = self._flushes
-        assert context is not None and flushes is not None
+        flushes = self.flushes[context.context_id]
         try:
             message = SpeakMessage.parse(text)
             if message.type == "Speak":
@@ -264,20 +246,16 @@ class SpeakConversation(VoiceConversation):
     def _open_context(self) -> None:
         stream = self.make_stream(self.query.speed)
         self._count += 1
-        context_id = str(self._count)
-        self._context = self.open(context_id, stream, SpeakWire(self), SENTENCES)
-        self._flushes = self.flushes[context_id]
+        self._context = self.open(str(self._count), stream, SpeakWire(self), SENTENCES)
         self.contexts.start(self._context)
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
-        if context_id == str(self._count):
+        if context_id == self._context.context_id:
             self.session.finish()
 
 
 class SpeakWire(ContextWire):
-    """Writes audio as binary messages."""
-
     def __init__(self, conversation: SpeakConversation) -> None:
         self._conversation = conversation
 

@@ -35,8 +35,6 @@ CONTROLS = {"pronunciations_applied": 0, "breaks_applied": 0, "pronunciation_war
 
 
 class SpokenTurnsQuery(SpeakStreamQuery):
-    """Parameters of the socket of turns."""
-
     model: str = Field(max_length=200, description="Deepgram voice, or name or id of a voice here.")
 
 
@@ -57,8 +55,6 @@ class TurnMessage(SpokenMessage):
 
 
 class TurnWire(ContextWire):
-    """Writes the events of a turn."""
-
     def __init__(self, stream: SpeechStream, starts_ms: int) -> None:
         """Writes the events of a turn that starts after `starts_ms` of the session's audio."""
         self.speech_id = f"dg_sp_{secrets.token_hex(6)}"
@@ -75,7 +71,6 @@ class TurnWire(ContextWire):
 
     @property
     def duration_ms(self) -> int:
-        """The length of the audio so far."""
         return round(1000 * self._stream.spoken_s)
 
     @property
@@ -85,7 +80,6 @@ class TurnWire(ContextWire):
         return max(self._billed, last)
 
     def add_text(self, text: str) -> None:
-        """Keeps a text that the client has sent."""
         self._texts += [text] if text else []
         self.input_characters += len(text)
 
@@ -288,12 +282,10 @@ class SpokenTurnsConversation(VoiceConversation):
 
 
 def warning(code: str, description: str) -> str:
-    """Returns a warning."""
     return json_text({"type": "Warning", "code": code, "description": description})
 
 
 def failure(description: str, code: str) -> str:
-    """Returns an error message."""
     return json_text({"type": "Error", "code": code, "description": description})
 
 

@@ -7,31 +7,19 @@ import math
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field
 from starlette.routing import BaseRoute
 
+from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
-from api.deepgram.options import (
-    BEARER_OR_TOKEN,
-    ENCODINGS,
-    MULTI,
-    PACKETS,
-    FluxQuery,
-    StreamQuery,
-    check_recogniser,
-    described,
-    model_info,
-    uuid_of,
-)
 from api.deepgram.recordings import SpeakerNumbers, metadata, words_json
-from api.dialects.requests import SocketMessage, dialect_socket, fault_text
+from api.dialects.requests import SocketMessage, dialect_socket
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import CODED, to_api_error
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
-from api.sockets.stt.conversation import MIN_MS
 from api.sockets.stt.listening import ListeningConversation, SocketListener, words_of
 from models.stt.options import KeyTerms
 from pipelines.audio.decode.stream import ChannelSplitter
@@ -41,8 +29,6 @@ from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, 
 from pipelines.stt.formatting import separator_of
 
 SILENCE = 10.0, "NET-0001: no audio and no message came for 10 seconds", close_codes.INTERNAL
-USUAL_MS = 500  # silence that ends an utterance if endpointing is off
-INTERIM_MS = 500  # time between interims
 
 
 class StreamMessage(SocketMessage):
@@ -62,10 +48,10 @@ class StreamConversation(ListeningConversation):
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
-        self.query = StreamQuery.of_socket(socket.query)
+        self.query = options.StreamQuery.of_socket(socket.query)
         self.listeners = [StreamChannel(self, at) for at in range(self.query.heard_channels)]
         self._digest = hashlib.sha256()
-        encoding = ENCODINGS.get(self.query.encoding, "linear")
+        encoding = options.ENCODINGS.get(self.query.encoding, "linear")
         self._splitter = ChannelSplitter(len(self.listeners), encoding)
 
     def error(self, message: str) -> str:
@@ -74,12 +60,11 @@ class StreamConversation(ListeningConversation):
         return json_text({"type": "Error", "code": code, **fields})
 
     async def begin(self) -> None:
-        check_recogniser(self.query.model, self.model)
-        if self.query.encoding not in ENCODINGS:
-            await self.expect_encoded(packets=self.query.encoding == PACKETS)
-        options = self.query.to_options(MIN_MS, USUAL_MS, INTERIM_MS)
+        options.check_recogniser(self.query.model, self.model)
+        if self.query.encoding not in options.ENCODINGS:
+            await self.expect_encoded(packets=self.query.encoding == options.PACKETS)
         for channel in self.listeners:
-            await channel.start(options)
+            await channel.start(self.query.to_options())
 
     async def handle(self, text: str) -> bool:
         message = StreamMessage.parse(text)
@@ -94,7 +79,7 @@ class StreamConversation(ListeningConversation):
     async def accept(self, data: bytes) -> bool:
         self._digest.update(data)
         rate = self.query.sample_rate
-        if (encoding := ENCODINGS.get(self.query.encoding)) is None or rate is None:
+        if (encoding := options.ENCODINGS.get(self.query.encoding)) is None or rate is None:
             await self.accept_encoded(data)
         else:
             for channel, part in zip(self.listeners, self._splitter.split(data), strict=True):
@@ -104,7 +89,7 @@ class StreamConversation(ListeningConversation):
     async def summarise(self) -> None:
         fields = metadata(
             self.request_id,
-            model_info(self.model),
+            options.model_info(self.model),
             self._digest.hexdigest(),
             duration=round(self.listeners[0].input.received_s, 3),
             channels=len(self.listeners),
@@ -182,7 +167,7 @@ class StreamChannel(SocketListener):
         speakers = transcript.speakers
         if transcript.final and words:
             self._last_end_s = words[-1].end
-        language = transcript.language if query.language == MULTI else None
+        language = transcript.language if query.language == options.MULTI else None
         alternative: dict[str, Any] = {
             "transcript": transcript.text,
             "confidence": round(transcript.confidence, 4),
@@ -216,8 +201,8 @@ class StreamChannel(SocketListener):
             "channel": results,
             "metadata": {
                 "request_id": self._stream.request_id,
-                "model_info": described(model),
-                "model_uuid": uuid_of(model),
+                "model_info": options.described(model),
+                "model_uuid": options.uuid_of(model),
             },
             "from_finalize": is_forced,
             **findings,
@@ -237,21 +222,15 @@ class TurnsMessage(SocketMessage):
 
     type: Literal["CloseStream", "ForceEndTurn", "Configure", "KeepAlive"]
     thresholds: dict[Literal["eager_eot_threshold", "eot_threshold", "eot_timeout_ms"], Any] = {}
-    keyterms: list[str] | None = None
-    language_hints: list[str] | None = None
+    keyterm: list[str] | None = Field(default=None, alias="keyterms")
+    language_hint: list[str] | None = Field(default=None, alias="language_hints")
     numerals: bool | None = None
     profanity_filter: bool | None = None
 
-    def applied_to(self, query: FluxQuery) -> FluxQuery:
-        """Returns the query with the changes of `Configure`. Raises ValidationError."""
-        fields = {
-            "keyterm": self.keyterms,
-            "language_hint": self.language_hints,
-            "numerals": self.numerals,
-            "profanity_filter": self.profanity_filter,
-        }
-        changes = {name: value for name, value in fields.items() if value is not None}
-        return FluxQuery.model_validate({**query.model_dump(), **changes, **self.thresholds})
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Changed parameters, by their names in the query."""
+        return self.model_dump(exclude={"type", "thresholds"}, exclude_none=True) | self.thresholds
 
 
 class FluxConversation(ListeningConversation):
@@ -261,7 +240,7 @@ class FluxConversation(ListeningConversation):
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
-        self.query = FluxQuery.of_socket(socket.query)
+        self.query = options.FluxQuery.of_socket(socket.query)
         self.turns = FluxListener(self)
         self.listeners = [self.turns]
         self._sequence = 0
@@ -277,10 +256,10 @@ class FluxConversation(ListeningConversation):
         return self.event("Error", code=code, description=message)
 
     async def begin(self) -> None:
-        check_recogniser(self.query.model, self.model)
-        if self.query.encoding not in ENCODINGS:
-            await self.expect_encoded(packets=self.query.encoding == PACKETS)
-        await self.turns.start(self._options())
+        options.check_recogniser(self.query.model, self.model)
+        if self.query.encoding not in options.ENCODINGS:
+            await self.expect_encoded(packets=self.query.encoding == options.PACKETS)
+        await self.turns.start(_options_of(self.query))
         await self.socket.send(self.event("Connected"))
 
     async def handle(self, text: str) -> bool:
@@ -296,35 +275,23 @@ class FluxConversation(ListeningConversation):
         return message.type == "CloseStream"
 
     async def accept(self, data: bytes) -> bool:
-        if (encoding := ENCODINGS.get(self.query.encoding)) is None:
+        if (encoding := options.ENCODINGS.get(self.query.encoding)) is None:
             await self.accept_encoded(data)
         else:
             await self.turns.input.accept(data, encoding, self.query.sample_rate)
         return False
 
-    def _options(self) -> SessionOptions:
-        query = self.query
-        wait_ms = query.eot_timeout_ms
-        if query.eot_threshold < 1:
-            wait_ms = min(wait_ms, LONGEST_WAIT_MS)
-        return SessionOptions(
-            recognition=query.recognition(),
-            interim_ms=UPDATE_MS,
-            turns=SemanticTurns(wait_ms, query.eot_threshold),
-        )
-
     async def _configured(self, change: TurnsMessage) -> str:
-        before = self.query
         try:
-            self.query = change.applied_to(before)
-            changes_languages = change.language_hints is not None
-            await self.turns.change(self._options(), changes_languages=changes_languages)
-        except (ValidationError, *CODED) as error:
-            self.query = before
+            query = self.query.changed(change.changes)
+            changes_languages = change.language_hint is not None
+            await self.turns.change(_options_of(query), changes_languages=changes_languages)
+        except (ClientFault, *CODED) as error:
+            text = str(error) if isinstance(error, ClientFault) else to_api_error(error).message
             code = "INVALID_CONFIGURE"
-            fields = {"code": code, "error_code": code, "description": fault_text(error)}
+            fields = {"code": code, "error_code": code, "description": text}
             return self.event("ConfigureFailure", **fields)
-        query = self.query
+        self.query = query
         return self.event(
             "ConfigureSuccess",
             thresholds=query.model_dump(
@@ -336,23 +303,30 @@ class FluxConversation(ListeningConversation):
         )
 
 
-class FluxListener(TurnListener):
-    """Sends the events of turns, whose words have no times."""
+def _options_of(query: options.FluxQuery) -> SessionOptions:
+    wait_ms = query.eot_timeout_ms
+    if query.eot_threshold < 1:
+        wait_ms = min(wait_ms, LONGEST_WAIT_MS)
+    return SessionOptions(
+        recognition=query.recognition(),
+        interim_ms=UPDATE_MS,
+        turns=SemanticTurns(wait_ms, query.eot_threshold),
+    )
 
-    def __init__(self, flux: FluxConversation) -> None:
-        super().__init__(flux)
-        self._flux = flux
+
+class FluxListener(TurnListener[FluxConversation]):
+    """Sends the events of turns, whose words have no times."""
 
     @property
     def least_completeness(self) -> float | None:
-        return self._flux.query.eager_eot_threshold
+        return self._conversation.query.eager_eot_threshold
 
     async def warn(self, message: str) -> None:
-        warning = self._flux.event("Warning", code="TRANSCRIPTION_FAILED", description=message)
-        await self._socket.send(warning)
+        fields = {"code": "TRANSCRIPTION_FAILED", "description": message}
+        await self._socket.send(self._conversation.event("Warning", **fields))
 
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
-        query = self._flux.query
+        query = self._conversation.query
         if query.is_multilingual:
             fields["languages"] = [self.language]
             fields["languages_hinted"] = query.language_hint
@@ -365,7 +339,7 @@ class FluxListener(TurnListener):
             fields["trigger"] = "timeout" if is_timeout else "model"
             if not is_timeout:  # the silence has raised the confidence in the end of the turn
                 completeness = max(completeness, query.eot_threshold)
-        info = self._flux.event(
+        info = self._conversation.event(
             "TurnInfo",
             event=event,
             turn_index=self.index,
@@ -384,14 +358,14 @@ routes: list[BaseRoute] = [
         "/v1/listen",
         "stt",
         StreamConversation,
-        lambda query: StreamQuery.of_socket(query).recognition(),
-        BEARER_OR_TOKEN,
+        lambda query: options.StreamQuery.of_socket(query).recognition(),
+        options.BEARER_OR_TOKEN,
     ),
     *dialect_socket(
         "/v2/listen",
         "stt",
         FluxConversation,
-        lambda query: FluxQuery.of_socket(query).recognition(),
-        BEARER_OR_TOKEN,
+        lambda query: options.FluxQuery.of_socket(query).recognition(),
+        options.BEARER_OR_TOKEN,
     ),
 ]

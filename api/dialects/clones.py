@@ -1,20 +1,21 @@
 """Custom voices that a dialect creates from few or long recordings, such as a single clip."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from fastapi import Request
 
 from api.http.errors import CODED, ApiError, to_api_error
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, receive_form
+from api.http.uploads import MultipartForm, UploadLimits, receive_form
 from api.native.voices.custom import files_of, sample_file
-from api.services import VoiceServices
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
+from pipelines.voices.service import CustomVoices
 from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
 
 RULES = load_yaml(CustomVoicesConfig, "custom_voices").clips
@@ -22,33 +23,38 @@ LEAST = f"Recordings of one speaker, together at least {RULES.min_total_seconds:
 FILES = "files"  # what `POST /voices` calls the recordings
 
 
-async def clone(
+@dataclass(frozen=True, slots=True)
+class ReceivedClips:
+    """A form with recordings of a voice, and the means to create the voice under rules of clips."""
+
+    form: MultipartForm
+    create: Callable[[NewVoice], Awaitable[CustomVoice]]
+
+
+@asynccontextmanager
+async def receive_clips(
     request: Request,
     principal: Principal,
-    voices: VoiceServices,
+    custom: CustomVoices,
     operation: Operation,
-    *,
-    describe: Callable[[Mapping[str, str]], Awaitable[NewVoice]],
     field: str = FILES,
-) -> CustomVoice:
-    """Creates a voice from the recordings of a form, under the rules of clips.
+) -> AsyncIterator[ReceivedClips]:
+    """Receives a form, in which `field` has a single recording, unless it is FILES.
 
-    `describe` makes the request of the other fields. `field` is that of a single recording, unless
-    it is FILES. Raises ApiError, or the errors of `describe` and of the checks, which then name
-    `field`.
+    Raises ApiError or the errors of the checks, which then name `field`.
     """
-    custom = voices.custom
     most = RULES.max_files if field == FILES else 1
     check_room = partial(custom.check_room, principal, operation)
     async with receive_form(request, UploadLimits(max_files=most), check_room) as form:
-        new = await describe(form.fields)
-        with errors_naming(field):
-            if field == FILES:
-                files = files_of(form, 1, most)
-            else:
-                files = [sample_file(form.file(field))]
-            work = custom.create(principal, new, files, operation, are_clips=True)
-            return custom_voice(await while_connected(request.receive, work))
+
+        async def create(new: NewVoice) -> CustomVoice:
+            with errors_naming(field):
+                is_list = field == FILES
+                files = files_of(form, 1, most) if is_list else [sample_file(form.file(field))]
+                work = custom.create(principal, new, files, operation, are_clips=True)
+                return custom_voice(await while_connected(request.receive, work))
+
+        yield ReceivedClips(form, create)
 
 
 @contextmanager

@@ -10,16 +10,18 @@ from typing import Any
 
 from starlette.responses import Response
 
+from api.callers import Caller
 from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.ignored_fields import name_unread
 from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames
 from models.base import VoiceGender
-from pipelines.audio.encode.encoder import AudioEncoder
+from pipelines.audio.encode.encoder import AudioEncoder, write_wav_length
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.errors import StorageUnavailable, VoiceNotFound, VoiceNotReady
+from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.session import EncodedChunk, SpeechStream
 from pipelines.tts.shaping import SpokenChunk, TimedWord
-from pipelines.tts.voices import AvailableVoice, VoiceDirectory
+from pipelines.tts.voices import AvailableVoice
 
 PLAIN = "Conversational"  # category of all voices but those that whisper, act or sound synthetic
 
@@ -35,11 +37,7 @@ class ForeignVoice:
 
 
 async def voice_for(
-    wanted: str,
-    foreign: ForeignVoice | None,
-    directory: VoiceDirectory,
-    workspace_id: int,
-    field: str = "model",
+    wanted: str, foreign: ForeignVoice | None, caller: Caller, field: str = "model"
 ) -> AvailableVoice:
     """Finds a voice by name or id. If the name belongs to a `foreign` voice, returns a custom voice
     of the workspace with that name, or else a stand-in.
@@ -48,12 +46,12 @@ async def voice_for(
     EngineLost or DatabaseUnavailable.
     """
     if foreign is None:
-        return await directory.find_named(wanted, workspace_id, field)
+        return await caller.directory.find_named(wanted, caller.workspace_id, field)
     with suppress(VoiceNotReady):
-        custom_voice = await directory.find_custom(workspace_id, wanted)
-        if custom_voice is not None and custom_voice.is_of(workspace_id):
+        custom_voice = await caller.directory.find_custom(caller.workspace_id, wanted)
+        if custom_voice is not None and custom_voice.is_of(caller.workspace_id):
             return custom_voice
-    return stand_in(foreign, await directory.voices())
+    return stand_in(foreign, await caller.directory.voices())
 
 
 def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> AvailableVoice:
@@ -102,7 +100,14 @@ class SpeechOutput:
         return partial(open_encoder, self.encoder, rate, bit_rate)
 
 
-class BytesWriter:
+class CutOff:
+    """Base class of writers of audio, which cannot carry an error and so ends without its end."""
+
+    def fail(self, error: Exception) -> bytes:
+        raise CutShort(to_api_error(error).code) from None
+
+
+class BytesWriter(CutOff):
     """Encodes speech to the bytes of one file."""
 
     def __init__(self, open_for: Callable[[int], AudioEncoder]) -> None:
@@ -118,29 +123,41 @@ class BytesWriter:
     def finish(self) -> list[bytes]:
         return [] if self._encoder is None else self._encoder.flush()
 
-    def fail(self, error: Exception) -> bytes:
-        raise CutShort(to_api_error(error).code) from None
-
 
 async def speak_whole(
-    stream: SpeechStream, text: str, add: Callable[[bytes], object]
-) -> list[TimedWord]:
-    """Speaks a text, passes all its audio to `add`, and returns its words.
+    stream: SpeechStream,
+    text: str,
+    *,
+    is_wav: bool,
+    head: bytes = b"",
+    copy_to: Callable[[bytes], object] | None = None,
+) -> tuple[TemporaryFile, list[TimedWord]]:
+    """Speaks a text; returns the file with its audio after `head`, and its words.
 
-    `add` may raise StorageUnavailable. Raises the errors of `SpeechStream.speak`.
+    The length of a WAV file is written into its header. `copy_to` gets all audio, too. Raises the
+    errors of `SpeechStream.speak`, StorageUnavailable, or ApiError(validation_error) if the text
+    has nothing to speak.
     """
+    file = TemporaryFile()
+    file.write(head)
     words: list[TimedWord] = []
     async with aclosing(stream.speak(text, early_start=False)) as chunks:
         async for chunk in chunks:
             try:
-                add(chunk.data)
+                file.write(chunk.data)
             except StorageUnavailable as error:
                 await chunks.athrow(error)  # a failure in the generator is not charged
+            if copy_to is not None:
+                copy_to(chunk.data)
             words += chunk.words or ()
-    return words
+    if file.size == len(head):
+        raise nothing_spoken()
+    if is_wav:
+        write_wav_length(file)
+    return file, words
 
 
-class AudioWriter:
+class AudioWriter(CutOff):
     """Writes audio that is encoded already, as it is."""
 
     def write(self, chunk: EncodedChunk) -> bytes:
@@ -148,9 +165,6 @@ class AudioWriter:
 
     def finish(self) -> list[bytes]:
         return []
-
-    def fail(self, error: Exception) -> bytes:
-        raise CutShort(to_api_error(error).code) from None
 
 
 async def stream_speech(
@@ -175,7 +189,6 @@ async def stream_speech(
 
 
 def nothing_spoken() -> ApiError:
-    """Returns the error about a text in which nothing can be spoken."""
     message = "text must have a letter or a digit: nothing in it can be spoken"
     return ApiError("validation_error", message, param="text")
 

@@ -1,24 +1,24 @@
 """Parts of requests that dialects share: options in the query of HTTP requests and handshakes, keys
 and messages of sockets, recordings by URL, and short-lived tokens."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_origin
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, model_validator
 from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute
 from starlette.websockets import WebSocket
 
 from api.http.context import context_of
-from api.http.errors import ApiError, to_api_error
+from api.http.errors import ApiError
 from api.http.streaming import while_connected
 from api.http.uploads import MAX_FILE_BYTES, UPLOAD_FOLDERS, validated
 from api.services import PlatformServices, Services, SpeechServices
-from api.sockets.kernel.conversation import Conversation, checked, fault_message, parse_event
+from api.sockets.kernel.conversation import Conversation, checked, parse_event
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import LenientModel
@@ -59,6 +59,10 @@ class DialectQuery(BaseModel):
             {name: params.getlist(name) if name in lists else params[name] for name in params},
         )
 
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """Returns the parameters with changes by a message. Raises ClientFault."""
+        return checked(type(self), {**self.model_dump(), **changes})
+
 
 def check_model(field: str, families: tuple[str, ...], name: str, model: ModelInfo) -> None:
     """Accepts the id and aliases of the deployed model, and names that begin with a family's.
@@ -82,13 +86,6 @@ class SocketMessage(LenientModel):
     def parse(cls, text: str) -> Self:
         """Parses and validates a message. Raises ClientFault."""
         return checked(cls, parse_event(text, pieces=cls.pieces))
-
-
-def fault_text(error: Exception) -> str:
-    """Returns the message of a validation error, or of an error of any layer."""
-    if isinstance(error, ValidationError):
-        return fault_message(error)
-    return to_api_error(error).message
 
 
 def dialect_socket(

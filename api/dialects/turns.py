@@ -1,7 +1,7 @@
 """Turns of a speaker on one channel, found by the turn detector, for dialects that report turns."""
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from api.http.errors import to_api_error
 from api.sockets.stt.listening import (
@@ -26,14 +26,18 @@ TurnEvent = Literal["Update", "StartOfTurn", "EagerEndOfTurn", "TurnResumed", "E
 Trigger = Literal["model", "timeout", "manual"]
 
 
-class TurnListener(SocketListener):
+C = TypeVar("C", bound=ListeningConversation)
+
+
+class TurnListener(SocketListener, Generic[C]):
     """Follows each turn from its first words to its end; a cough without words is no turn.
 
     A dialect's subclass writes the events.
     """
 
-    def __init__(self, conversation: ListeningConversation) -> None:
+    def __init__(self, conversation: C) -> None:
         super().__init__(conversation.socket, conversation.speech, conversation.listener_ended)
+        self._conversation = conversation
         self.index = 0  # number of turns before this one
         self.last_transcript: LiveTranscript | None = None
         self._start = LiveSpeechStarted(0.0)  # start of the speech that the last text is of

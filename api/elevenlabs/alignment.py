@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Request
 from pydantic import BaseModel, Field
 
+from api.callers import CallerDep
 from api.elevenlabs.options import SCHEMES
 from api.elevenlabs.recordings import with_words
 from api.http.bodies import NOT_BLANK
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import while_connected
+from api.http.routing import make_router
 from api.http.uploads import UploadLimits, form_schema, receive_form, validated
 from models.stt.options import RecognitionOptions
 from pipelines.text.alignment import AlignedWord, align_text
@@ -54,23 +53,17 @@ class ForcedAlignment(BaseModel):
     summary="Get the times of a text in a recording, for ElevenLabs' clients",
     openapi_extra=form_schema("file", AlignmentFields),
 )
-async def align(
-    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> ForcedAlignment:
+async def align(request: Request, caller: CallerDep) -> ForcedAlignment:
     """Recognises the recording, at the price of its transcription, and gives the words of the text
     the times of the words recognised. Words that were not recognised share the time between their
     neighbours, and the characters of a word share its time."""
-    owner = principal.workspace_id
-    check = partial(speech.transcription.check_credit, owner, operation)
-    async with receive_form(request, LIMITS, check) as form:
+    async with receive_form(request, LIMITS, caller.check_credit) as form:
         text = validated(AlignmentFields, form.fields).text
         if not is_speakable(text):
             raise ApiError("validation_error", "text: has no letter or digit", param="text")
         path = form.file("file").path
-        work = speech.transcription.transcribe(
-            owner, operation, path, RecognitionOptions(words=True), with_words
-        )
-        transcript = await while_connected(request.receive, work)
+        recognition = RecognitionOptions(words=True)
+        transcript = await caller.transcribe(request, path, recognition, with_words)
     words = await asyncio.to_thread(align_text, text, transcript.words, transcript.language)
     return ForcedAlignment(
         characters=_characters(text, words),

@@ -4,24 +4,18 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from fastapi import Depends, Query
+from fastapi import Depends
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
-from api.elevenlabs.speech import (
-    STREAMED,
-    OpenedSpeech,
-    TimedAudio,
-    TimedWriter,
-    speak_opened,
-    stream_opened,
-)
-from api.http.bodies import NOT_BLANK
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, cue_warning, make_router
+from api.elevenlabs.speech import STREAMED, OpenedSpeech, TimedAudio, TimedWriter
+from api.http.bodies import NOT_BLANK, SPOKEN
+from api.http.routing import make_router
 from api.http.streaming import NdjsonStream
 from api.native.speech import TEXT_CHARACTERS
 from api.sockets.tts.events import LenientModel
@@ -47,7 +41,9 @@ class DialogueLine(LenientModel):
 class Dialogue(options.ElevenLabsVoicing):
     """The lines of a dialogue, and their settings. The voices determine the models."""
 
-    inputs: list[DialogueLine] = Field(min_length=1, max_length=MAX_LINES)
+    free_cues: ClassVar[bool] = True
+
+    inputs: Annotated[list[DialogueLine], SPOKEN] = Field(min_length=1, max_length=MAX_LINES)
     model_id: str | None = Field(default=None, max_length=200, description="Has no effect.")
     language_code: str | None = Field(default=None, max_length=35)
     voice_settings: options.VoiceSettings | None = Field(default=None, alias="settings")
@@ -92,58 +88,32 @@ class OpenedDialogue(OpenedSpeech):
 
     @property
     def writer(self) -> "DialogueWriter":
-        """A writer of audio with times."""
         return DialogueWriter(self.separator, self.lines)
-
-    def warned(self, answer: Response) -> Response:
-        """Names the cues that are not followed in the header `Warning`."""
-        texts = [line.text for line in self.lines]
-        answer.headers.update(cue_warning(texts, free_cues=True))
-        return answer
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """Returns a dependency that opens a dialogue; `whole` if it is sent once it is complete."""
 
     async def open_dialogue(
-        body: Dialogue,
-        principal: PrincipalDep,
-        speech: SpeechDep,
-        operation: OperationDep,
-        query: Annotated[options.OutputQuery, Query()],
+        body: Dialogue, caller: CallerDep, query: options.Output
     ) -> OpenedDialogue:
-        workspace_id = principal.workspace_id
-        synthesis = speech.synthesis
         first = body.inputs[0].voice_id
         names = {line.voice_id for line in body.inputs}
-        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=first):
+        async with caller.recording_failures(first):
             voices = {
-                name: await options.find_voice(
-                    name,
-                    directory=synthesis.pipeline.directory,
-                    workspace_id=workspace_id,
-                    language=body.language_code,
-                    text=body.text,
-                )
+                name: await options.find_voice(name, caller, body.language_code, body.text)
                 for name in names
             }
         turns = [ScriptTurn(text=line.text, voice=voices[line.voice_id].id) for line in body.inputs]
-        stream = options.open_stream(
-            voice=voices[first],
-            style=replace(body.style(timings=timings), script=tuple(turns)),
-            output_format=query.output_format,
-            synthesis=synthesis,
-            workspace_id=workspace_id,
-            operation=operation,
-            whole=whole,
-        )
+        style = replace(body.style(timings=timings), script=tuple(turns))
+        stream = query.open_stream(caller, voices[first], style, whole=whole)
         lines = [
             SpokenLine(
                 text=line.text, voice_id=line.voice_id, voice_name=voices[line.voice_id].info.name
             )
             for line in body.inputs
         ]
-        record = query.record(speech.history, principal, stream, lines=lines)
+        record = query.record(caller, stream, lines=lines)
         return OpenedDialogue(stream, body.text, query.media_type, record, body.inputs)
 
     return Depends(open_dialogue)
@@ -154,7 +124,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
 async def speak(opened: Annotated[OpenedDialogue, opens()]) -> Response:
     """Speaks the lines in turn, as one file. Sends the first audio before the second sentence is
     synthesised."""
-    return opened.warned(await stream_opened(opened, AudioWriter(), opened.media_type))
+    return await opened.streamed(AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -167,7 +137,7 @@ async def stream_with_timestamps(
 ) -> Response:
     """Streams JSON lines. Times count from the start of the speech, and the characters of voices
     from the start of the line. On failure, the last line has `detail`."""
-    return opened.warned(await stream_opened(opened, opened.writer))
+    return await opened.streamed(opened.writer)
 
 
 @router.post(
@@ -179,7 +149,7 @@ async def speak_with_timestamps(
     opened: Annotated[OpenedDialogue, opens(timings=True, whole=True)],
 ) -> Response:
     """Returns the whole dialogue as one file. Synthesis stops if the client disconnects."""
-    return opened.warned(await speak_opened(opened, opened.writer))
+    return await opened.whole(opened.writer)
 
 
 class DialogueWriter(TimedWriter):
@@ -188,13 +158,16 @@ class DialogueWriter(TimedWriter):
     def __init__(self, separator: str, lines: Sequence[DialogueLine]) -> None:
         super().__init__(separator)
         self._lines = lines
+        # Place in the joined text where each line starts.
         self._starts = [0, *accumulate(len(line.text) + 1 for line in lines)]
 
     def timing(self, words: Sequence[TimedWord], *, is_whole: bool = False) -> dict[str, Any]:
         segments: list[dict[str, Any]] = []
         place = 0
         spoken = (word for word in words if not word.mark)
-        for number, turn in groupby(spoken, lambda word: self._line_at(word.text_start)):
+        for number, turn in groupby(
+            spoken, lambda word: bisect_right(self._starts, word.text_start) - 1
+        ):
             of_line = list(turn)
             start = place
             place += sum(len(word.word) + len(self._separator) for word in of_line)
@@ -211,7 +184,3 @@ class DialogueWriter(TimedWriter):
         if is_whole and segments:
             segments[-1]["character_end_index"] -= len(self._separator)
         return {**super().timing(words, is_whole=is_whole), "voice_segments": segments}
-
-    def _line_at(self, place: int) -> int:
-        """Returns the index of the line at a place of the joined text."""
-        return bisect_right(self._starts, place) - 1

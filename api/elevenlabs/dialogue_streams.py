@@ -98,17 +98,10 @@ class DialogueConversation(MultiInputConversation):
             text = "voices: the first message of a context must have one voice, and no more"
             raise self._fault(text, context_id)
         (name,) = message.voices
-        workspace_id = self.session.principal.workspace_id
+        language = self._query.language_code
         try:
-            self._voice = await options.find_voice(
-                name,
-                directory=self.synthesis.pipeline.directory,
-                workspace_id=workspace_id,
-                language=self._query.language_code,
-            )
-            self._stored = await options.stored_settings(
-                self._settings, workspace_id, name, self._voice
-            )
+            self._voice = await options.find_voice(name, self.caller, language)
+            self._stored = await options.stored_settings(self.caller, name, self._voice)
         except CODED as error:
             self._failure = options.status_of(to_api_error(error).code)
             fault = self._fault(to_api_error(error).message, context_id)

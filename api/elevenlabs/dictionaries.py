@@ -9,11 +9,12 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from api.callers import Caller, CallerDep
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES
 from api.http.bodies import OneLine, RequestModel
 from api.http.errors import ApiError, InvalidField
-from api.http.routing import PrincipalDep, SpeechDep, make_router
+from api.http.routing import make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
 from api.native.pronunciations import ListedDictionary
 from api.sockets.tts.events import LenientModel
@@ -79,15 +80,13 @@ class DictionaryFields(BaseModel):
 
 
 class DictionariesQuery(DialectQuery):
-    """The page of a list of dictionaries."""
-
     cursor: Annotated[str, Field(pattern="^([1-9][0-9]{0,5})?$")] = ""
     page_size: int = Field(default=30, ge=1, le=100)
 
 
 @router.post(f"{PATH}/add-from-rules", summary="Create a pronunciation dictionary from rules")
-async def add_from_rules(body: NewDictionary, principal: PrincipalDep, speech: SpeechDep) -> Json:
-    row = await speech.dictionaries.save(principal.workspace_id, body.name, body.entries())
+async def add_from_rules(body: NewDictionary, caller: CallerDep) -> Json:
+    row = await caller.speech.dictionaries.save(caller.workspace_id, body.name, body.entries())
     return _dictionary(row, "")
 
 
@@ -96,7 +95,7 @@ async def add_from_rules(body: NewDictionary, principal: PrincipalDep, speech: S
     summary="Create a pronunciation dictionary from a PLS file",
     openapi_extra=form_schema("file", DictionaryFields, BINARY | {"description": "PLS 1.0 file."}),
 )
-async def add_from_file(request: Request, principal: PrincipalDep, speech: SpeechDep) -> Json:
+async def add_from_file(request: Request, caller: CallerDep) -> Json:
     async with receive_form(request, UploadLimits(max_file_bytes=MAX_FILE_BYTES)) as form:
         name = validated(DictionaryFields, form.fields).name
         data = await to_thread.run_sync(form.file("file").path.read_bytes)
@@ -104,15 +103,17 @@ async def add_from_file(request: Request, principal: PrincipalDep, speech: Speec
         entries = await to_thread.run_sync(read_pls, data.decode())
     except UnicodeDecodeError:
         raise InvalidField("file", "must be UTF-8") from None
-    return _dictionary(await speech.dictionaries.save(principal.workspace_id, name, entries), "")
+    return _dictionary(
+        await caller.speech.dictionaries.save(caller.workspace_id, name, entries), ""
+    )
 
 
 @router.get(PATH, summary="List pronunciation dictionaries, for ElevenLabs' clients")
 async def list_dictionaries(
-    principal: PrincipalDep, speech: SpeechDep, query: Annotated[DictionariesQuery, Query()]
+    caller: CallerDep, query: Annotated[DictionariesQuery, Query()]
 ) -> Json:
     page = int(query.cursor or 1)
-    rows, total = await speech.dictionaries.page(principal.workspace_id, page, query.page_size)
+    rows, total = await caller.speech.dictionaries.page(caller.workspace_id, page, query.page_size)
     has_more = page * query.page_size < total
     return {
         "pronunciation_dictionaries": [_dictionary(row) for row in rows],
@@ -122,42 +123,34 @@ async def list_dictionaries(
 
 
 @router.get(DICTIONARY, summary="Get a pronunciation dictionary's rules")
-async def get_dictionary(dictionary_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> Json:
+async def get_dictionary(dictionary_id: UUID, caller: CallerDep) -> Json:
     dictionary = DictionaryRef(id=str(dictionary_id))
-    row, entries = await speech.dictionaries.read(principal.workspace_id, dictionary)
+    row, entries = await caller.speech.dictionaries.read(caller.workspace_id, dictionary)
     return {**_dictionary(row), "rules": [rule for entry in entries for rule in _rules(entry)]}
 
 
 @router.post(f"{DICTIONARY}/set-rules", summary="Replace the rules of a pronunciation dictionary")
-async def set_rules(
-    dictionary_id: UUID, body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep
-) -> Json:
+async def set_rules(dictionary_id: UUID, body: DictionaryRules, caller: CallerDep) -> Json:
     """Creates a new version. The last ten versions stay available."""
     new = body.entries()
-    return await _change(dictionary_id, principal, speech, lambda entries: new)
+    return await _change(dictionary_id, caller, lambda entries: new)
 
 
 @router.post(f"{DICTIONARY}/add-rules", summary="Add rules to a pronunciation dictionary")
-async def add_rules(
-    dictionary_id: UUID, body: DictionaryRules, principal: PrincipalDep, speech: SpeechDep
-) -> Json:
+async def add_rules(dictionary_id: UUID, body: DictionaryRules, caller: CallerDep) -> Json:
     """Creates a new version, in which the rules replace earlier rules of the same strings."""
     new = body.entries()
     replaced = {entry.grapheme for entry in new}
     return await _change(
-        dictionary_id, principal, speech, lambda entries: [*_without(entries, replaced), *new]
+        dictionary_id, caller, lambda entries: [*_without(entries, replaced), *new]
     )
 
 
 @router.post(f"{DICTIONARY}/remove-rules", summary="Remove rules from a pronunciation dictionary")
-async def remove_rules(
-    dictionary_id: UUID, body: RuleStrings, principal: PrincipalDep, speech: SpeechDep
-) -> Json:
+async def remove_rules(dictionary_id: UUID, body: RuleStrings, caller: CallerDep) -> Json:
     """Creates a new version without the rules of the strings, if there are any."""
     removed = set(body.rule_strings)
-    return await _change(
-        dictionary_id, principal, speech, lambda entries: _without(entries, removed)
-    )
+    return await _change(dictionary_id, caller, lambda entries: _without(entries, removed))
 
 
 @router.get(
@@ -169,21 +162,19 @@ async def remove_rules(
 async def download_dictionary(
     dictionary_id: UUID,
     number: Annotated[int, Path(ge=1, le=1_000_000_000, description="Version (`version_id`).")],
-    principal: PrincipalDep,
-    speech: SpeechDep,
+    caller: CallerDep,
 ) -> Response:
     dictionary = DictionaryRef(id=str(dictionary_id), version=number)
-    _, entries = await speech.dictionaries.read(principal.workspace_id, dictionary)
+    _, entries = await caller.speech.dictionaries.read(caller.workspace_id, dictionary)
     return Response(write_pls(entries), media_type="application/pls+xml")
 
 
 async def _change(
     dictionary_id: UUID,
-    principal: PrincipalDep,
-    speech: SpeechDep,
+    caller: Caller,
     change: Callable[[list[Pronunciation]], list[Pronunciation]],
 ) -> Json:
-    row = await speech.dictionaries.change(principal.workspace_id, str(dictionary_id), change)
+    row = await caller.speech.dictionaries.change(caller.workspace_id, str(dictionary_id), change)
     return {"id": str(row.id), "version_id": str(row.version), "version_rules_num": row.size}
 
 

@@ -45,8 +45,6 @@ Json = dict[str, Any]
 
 
 class HistoryQuery(DialectQuery):
-    """Filters of the history, its order, and the page."""
-
     page_size: int = Field(default=100, ge=1, le=1000)
     start_after_history_item_id: ItemId = ""
     voice_id: OneLine | None = None
@@ -189,9 +187,6 @@ class _Archive(io.RawIOBase):
 
     def __init__(self) -> None:
         self._data = bytearray()
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, data: Any) -> int:
         self._data += data

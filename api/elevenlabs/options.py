@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from fastapi import Query
 from pydantic import Field
 
+from api.callers import Caller
 from api.dialects.outputs import ForeignVoice, voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError, ErrorDialect
@@ -15,17 +17,13 @@ from api.sockets.tts.events import STABILITIES, LenientModel
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
-from pipelines.accounts.authentication import Principal
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
-from pipelines.billing.operation import Operation
 from pipelines.text.usual_language import FALLBACK_LANGUAGE
 from pipelines.tts.dictionaries import DictionaryRef
-from pipelines.tts.history import Source, SpeechHistory, SpeechRecord, SpokenLine
-from pipelines.tts.paid import PaidSynthesis
+from pipelines.tts.history import Source, SpeechRecord, SpokenLine
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
-from pipelines.tts.voices import AvailableVoice, VoiceDirectory
-from pipelines.voices.voice_settings import VoiceSettingsStore
+from pipelines.tts.voices import AvailableVoice
 
 KEY_HEADER = "xi-api-key"
 SCHEMES = ("bearer", KEY_HEADER)
@@ -33,8 +31,6 @@ TOKEN_QUERIES = ("token", "single_use_token")  # parameters of handshakes
 
 
 class ElevenLabsNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     voices: dict[VoiceGender, str]
     statuses: dict[str, str]
     always: dict[str, dict[str, Any]]
@@ -74,10 +70,20 @@ class OutputQuery(DialectQuery):
     def media_type(self) -> str:
         return _CODECS[self.output_format.partition("_")[0]][1]
 
+    def open_stream(
+        self, caller: Caller, voice: AvailableVoice, style: SpeechRequest, *, whole: bool = False
+    ) -> SpeechStream:
+        """Opens a stream in this format; `whole` if the speech is sent only once it is complete."""
+        codec, rate, *bits = self.output_format.split("_")
+        bit_rate = int(bits[0]) * 1000 if bits else None
+        make_encoder = partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate)
+        return caller.open_stream(
+            voice, style, make_encoder, slow_encoder=bit_rate is not None, whole=whole
+        )
+
     def record(
         self,
-        history: SpeechHistory,
-        principal: Principal,
+        caller: Caller,
         stream: SpeechStream,
         source: Source = "TTS",
         lines: Sequence[SpokenLine] = (),
@@ -85,9 +91,12 @@ class OutputQuery(DialectQuery):
         """Begins a record for the history; None if the request or the workspace wants none."""
         if not self.enable_logging:
             return None
-        return history.begin(
-            principal, stream, self.output_format, self.media_type, source=source, lines=lines
+        return caller.speech.history.begin(
+            caller.principal, stream, self.output_format, self.media_type, source, lines
         )
+
+
+Output = Annotated[OutputQuery, Query()]
 
 
 class VoiceSettings(LenientModel):
@@ -133,11 +142,7 @@ class ElevenLabsVoicing(LenientModel):
 
 
 async def find_voice(
-    voice_id: str,
-    directory: VoiceDirectory,
-    workspace_id: int,
-    language: str | None = None,
-    text: str = "",
+    voice_id: str, caller: Caller, language: str | None = None, text: str = ""
 ) -> AvailableVoice:
     """Finds a voice by id or name, or a stand-in for the id of an ElevenLabs voice.
 
@@ -149,11 +154,11 @@ async def find_voice(
         if language:
             code = language.lower().partition("-")[0]
         elif text:
-            code = await directory.language_of(text, workspace_id)
+            code = await caller.directory.language_of(text, caller.workspace_id)
         else:
             code = FALLBACK_LANGUAGE
         foreign = ForeignVoice(voice_id, code, gender, is_multilingual=not language)
-    return await voice_for(voice_id, foreign, directory, workspace_id, "voice_id")
+    return await voice_for(voice_id, foreign, caller, "voice_id")
 
 
 def settings_key(voice_id: str, found_id: str) -> str:
@@ -163,40 +168,14 @@ def settings_key(voice_id: str, found_id: str) -> str:
 
 
 async def stored_settings(
-    store: VoiceSettingsStore, workspace_id: int, voice_id: str, voice: AvailableVoice
+    caller: Caller, voice_id: str, voice: AvailableVoice
 ) -> Mapping[str, float]:
     """Returns the settings that the workspace has stored for a voice it names `voice_id`."""
-    stored = await store.of(workspace_id)
+    stored = await caller.speech.voice_settings.of(caller.workspace_id)
     return stored.get(settings_key(voice_id, voice.id), {})
 
 
-def open_stream(
-    voice: AvailableVoice,
-    style: SpeechRequest,
-    output_format: OutputName,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: Operation,
-    *,
-    whole: bool = False,
-) -> SpeechStream:
-    """Opens a stream in that format; `whole` if the speech is sent only once it is complete."""
-    codec, rate, *bits = output_format.split("_")
-    bit_rate = int(bits[0]) * 1000 if bits else None
-    return SpeechStream(
-        synthesis=synthesis,
-        workspace_id=workspace_id,
-        voice=voice,
-        style=style,
-        make_encoder=partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate),
-        slow_encoder=bool(bits),
-        is_whole=whole,
-        operation=operation,
-    )
-
-
 def elevenlabs_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the body and headers of an error."""
     detail: dict[str, Any] | Sequence[dict[str, Any]]
     if error.code in INVALID:
         place = ["body", *(error.param.split(".") if error.param else ())]

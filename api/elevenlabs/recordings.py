@@ -15,15 +15,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from fastapi import Request
 from pydantic import Field, Json, field_validator
 
+from api.callers import CallerDep
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, fetched
 from api.elevenlabs.options import SCHEMES, TOKEN_QUERIES
 from api.http.bodies import Switch
 from api.http.errors import ApiError, InvalidField, to_api_error
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.streaming import while_connected
+from api.http.routing import make_router
 from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
 from api.openai.names import OpenAINames
-from api.services import Services
+from api.services import Services, SpeechServices
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
@@ -46,6 +46,7 @@ LIMITS = UploadLimits(max_fields=200)  # each key term is a field
 LISTS = frozenset({"keyterms"})
 RAW_HZ = 16_000  # sample rate of `pcm_s16le_16`
 Granularity = Literal["none", "word", "character"]
+FileFormat = Literal["pcm_s16le_16", "other"]
 FORMATS = {"srt": "text/srt", "txt": "text/plain"}
 
 
@@ -57,7 +58,6 @@ class ScribeOptions(DialectQuery):
     keyterms: KeyTerms = []
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the fields to the options of the pipelines."""
         return RecognitionOptions(words=True, keyterms=tuple(self.keyterms))
 
 
@@ -75,7 +75,7 @@ class ScribeFields(ScribeOptions):
     multichannel_output_style: Literal["separate", "combined"] = "separate"
     timestamps_granularity: Granularity = "word"
     numbers_format: Literal["digits", "words"] = "words"
-    file_format: Literal["pcm_s16le_16", "other"] = "other"
+    file_format: FileFormat = "other"
     source_url: str = Field(default="", max_length=2000)
     cloud_storage_url: str = Field(default="", max_length=2000)
     additional_formats: Json[list[dict[str, Any]]] = Field(
@@ -105,21 +105,14 @@ class ScribeFields(ScribeOptions):
     summary="Transcribe a recording, for ElevenLabs' clients",
     openapi_extra=form_schema("file", ScribeFields, is_required=False),
 )
-async def transcribe(
-    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Answer:
+async def transcribe(request: Request, caller: CallerDep) -> Answer:
     """Transcribes `file`, or the recording at `source_url`. Stops if the client disconnects."""
-    owner = principal.workspace_id
-    check = partial(speech.transcription.check_credit, owner, operation)
-    async with receive_form(request, LIMITS, check) as form:
+    async with receive_form(request, LIMITS, caller.check_credit) as form:
         fields = validated(ScribeFields, form.with_lists(LISTS))
-        await check_model(fields.model_id, speech.openai)
-        async with _recording(request, form, fields, speech) as path:
+        await check_model(fields.model_id, caller.speech.openai)
+        async with _recording(request, form, fields, caller.speech) as path:
             to_answer = partial(answer_of, fields)
-            work = speech.transcription.transcribe(
-                owner, operation, path, fields.recognition(), to_answer
-            )
-            return await while_connected(request.receive, work)
+            return await caller.transcribe(request, path, fields.recognition(), to_answer)
 
 
 async def check_model(model_id: str, names: OpenAINames) -> None:
@@ -130,19 +123,24 @@ async def check_model(model_id: str, names: OpenAINames) -> None:
 
 @asynccontextmanager
 async def _recording(
-    request: Request, form: MultipartForm, fields: ScribeFields, speech: SpeechDep
+    request: Request, form: MultipartForm, fields: ScribeFields, speech: SpeechServices
 ) -> AsyncIterator[Path]:
     url = fields.source_url or fields.cloud_storage_url
     if not url:
-        path = form.file("file").path
-        if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(add_wav_header, path, "linear", RAW_HZ)
-        yield path
+        yield await uploaded_recording(form, "file", fields.file_format)
     elif form.files:
         raise InvalidField("source_url", "send either a file or a URL, not both")
     else:
         async with fetched(request, speech, url) as path:
             yield path
+
+
+async def uploaded_recording(form: MultipartForm, field: str, file_format: FileFormat) -> Path:
+    """Returns the file of a form's field, with a WAV header before raw samples."""
+    path = form.file(field).path
+    if file_format == "pcm_s16le_16":
+        await asyncio.to_thread(add_wav_header, path, "linear", RAW_HZ)
+    return path
 
 
 def with_words(transcript: FileTranscript) -> FileTranscript:
@@ -270,8 +268,6 @@ WHOLE_S = 3.0  # silence at which a segment that the client will commit is decod
 
 
 class LiveQuery(ScribeOptions):
-    """Query parameters of a stream."""
-
     refused: ClassVar[frozenset[str]] = frozenset(
         {"entity_detection", "entity_redaction", "transcript_edit"}
     )

@@ -5,29 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Path
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from api.dialects.outputs import (
-    AudioWriter,
-    Letter,
-    audio_answers,
-    columns,
-    letters_of,
-    nothing_spoken,
-    speak_whole,
-    stream_speech,
-)
+from api.callers import CallerDep
+from api.dialects import outputs
 from api.elevenlabs import options
 from api.http.errors import to_api_error
 from api.http.ignored_fields import name_unread
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import make_router
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
-from pipelines.audio.encode.encoder import write_wav_length
 from pipelines.stt.formatting import separator_of
-from pipelines.temporary_files import TemporaryFile
 from pipelines.tts.history import SpeechRecord
 from pipelines.tts.session import EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
@@ -39,7 +29,7 @@ PATH = "/v1/text-to-speech/{voice_id}"
 VoicePath = Annotated[
     str, Path(max_length=200, description="Voice id or name, or the id of an ElevenLabs voice.")
 ]
-STREAMED = audio_answers(options.MEDIA_TYPES)
+STREAMED = outputs.audio_answers(options.MEDIA_TYPES)
 
 
 class ElevenLabsText(options.ElevenLabsVoicing):
@@ -74,6 +64,38 @@ class OpenedSpeech:
         """The text between words of the voice's language: a space or nothing."""
         return separator_of(self.stream.voice.language)
 
+    async def streamed(
+        self, writer: outputs.AudioWriter, media_type: str | None = None
+    ) -> Response:
+        """Streams audio of `media_type`; JSON lines if that is None."""
+        response_type = StreamedResponse if media_type else NdjsonStream
+        if self.record is not None:
+            writer = RecordingWriter(writer, self.record, self.text)
+        answer = await outputs.stream_speech(
+            self.stream, self.text, writer, response_type, media_type
+        )
+        return self._with_headers(answer)
+
+    async def whole(self, writer: "TimedWriter") -> Response:
+        """Returns the whole speech with the times that the writer makes of its words."""
+        record = self.record
+        file, words = await outputs.speak_whole(
+            self.stream,
+            self.text,
+            is_wav=self.media_type == "audio/wav",
+            copy_to=None if record is None else record.add,
+        )
+        if record is not None:
+            record.keep(self.text)
+        answer = Base64Json("audio_base64", file, writer.timing(words, is_whole=True))
+        name_unread(answer, self.stream.unread)
+        return self._with_headers(answer)
+
+    def _with_headers(self, answer: Response) -> Response:
+        answer.headers["character-cost"] = str(self.stream.charged)
+        answer.headers["request-id"] = request_id.get() or ""
+        return answer
+
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """Returns a dependency that opens the speech of a request.
@@ -82,34 +104,14 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
     """
 
     async def open_speech(
-        voice_id: VoicePath,
-        body: ElevenLabsText,
-        principal: PrincipalDep,
-        speech: SpeechDep,
-        operation: OperationDep,
-        query: Annotated[options.OutputQuery, Query()],
+        voice_id: VoicePath, body: ElevenLabsText, caller: CallerDep, query: options.Output
     ) -> OpenedSpeech:
-        workspace_id = principal.workspace_id
-        synthesis = speech.synthesis
-        async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=voice_id):
-            voice = await options.find_voice(
-                voice_id,
-                directory=synthesis.pipeline.directory,
-                workspace_id=workspace_id,
-                language=body.language_code,
-                text=body.text,
-            )
-        stored = await options.stored_settings(speech.voice_settings, workspace_id, voice_id, voice)
-        stream = options.open_stream(
-            voice=voice,
-            style=body.style(timings=timings, stored=stored),
-            output_format=query.output_format,
-            synthesis=synthesis,
-            workspace_id=workspace_id,
-            operation=operation,
-            whole=whole,
-        )
-        record = query.record(speech.history, principal, stream)
+        async with caller.recording_failures(voice_id):
+            voice = await options.find_voice(voice_id, caller, body.language_code, body.text)
+        stored = await options.stored_settings(caller, voice_id, voice)
+        style = body.style(timings=timings, stored=stored)
+        stream = query.open_stream(caller, voice, style, whole=whole)
+        record = query.record(caller, stream)
         return OpenedSpeech(stream, body.text, query.media_type, record)
 
     return Depends(open_speech)
@@ -119,7 +121,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
 @router.post(PATH, summary="Synthesise speech, for ElevenLabs' clients", **STREAMED)
 async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     """Sends the first audio before the second sentence is synthesised."""
-    return await stream_opened(opened, AudioWriter(), opened.media_type)
+    return await opened.streamed(outputs.AudioWriter(), opened.media_type)
 
 
 @router.post(
@@ -127,12 +129,10 @@ async def speak(opened: Annotated[OpenedSpeech, opens()]) -> Response:
     summary="Stream speech with character times, for ElevenLabs' clients",
     responses=NdjsonStream.documented(TimedAudio, "One JSON object per line"),
 )
-async def stream_with_timestamps(
-    opened: Annotated[OpenedSpeech, opens(timings=True)],
-) -> Response:
+async def stream_with_timestamps(opened: Annotated[OpenedSpeech, opens(timings=True)]) -> Response:
     """Streams JSON lines. Times count from the start of the speech. On failure, the last line has
     `detail`."""
-    return await stream_opened(opened, TimedWriter(opened.separator))
+    return await opened.streamed(TimedWriter(opened.separator))
 
 
 @router.post(
@@ -144,54 +144,13 @@ async def speak_with_timestamps(
     opened: Annotated[OpenedSpeech, opens(timings=True, whole=True)],
 ) -> Response:
     """Returns the whole speech as one file. Synthesis stops if the client disconnects."""
-    return await speak_opened(opened, TimedWriter(opened.separator))
+    return await opened.whole(TimedWriter(opened.separator))
 
 
-async def speak_opened(opened: OpenedSpeech, writer: "TimedWriter") -> Response:
-    """Returns the whole speech with the times that the writer makes of its words."""
-    file = TemporaryFile()
-    record = opened.record
-
-    def add(data: bytes) -> None:
-        file.write(data)
-        if record is not None:
-            record.add(data)
-
-    words = await speak_whole(opened.stream, opened.text, add)
-    if not file.size:
-        raise nothing_spoken()
-    if opened.media_type == "audio/wav":
-        write_wav_length(file)
-    if record is not None:
-        record.keep(opened.text)
-    fields = writer.timing(words, is_whole=True)
-    answer = with_headers(Base64Json("audio_base64", file, fields), opened.stream)
-    name_unread(answer, opened.stream.unread)
-    return answer
-
-
-async def stream_opened(
-    opened: OpenedSpeech, writer: AudioWriter, media_type: str | None = None
-) -> Response:
-    """Streams audio of `media_type`; JSON lines if that is None."""
-    response_type = StreamedResponse if media_type else NdjsonStream
-    if opened.record is not None:
-        writer = RecordingWriter(writer, opened.record, opened.text)
-    answer = await stream_speech(opened.stream, opened.text, writer, response_type, media_type)
-    return with_headers(answer, opened.stream)
-
-
-def with_headers(answer: Response, stream: SpeechStream) -> Response:
-    """Adds the headers with the characters charged and the id of the request."""
-    answer.headers["character-cost"] = str(stream.charged)
-    answer.headers["request-id"] = request_id.get() or ""
-    return answer
-
-
-class RecordingWriter(AudioWriter):
+class RecordingWriter(outputs.AudioWriter):
     """Writes speech with another writer, and copies its audio for the history."""
 
-    def __init__(self, writer: AudioWriter, record: SpeechRecord, text: str) -> None:
+    def __init__(self, writer: outputs.AudioWriter, record: SpeechRecord, text: str) -> None:
         self._writer = writer
         self._record = record
         self._text = text
@@ -208,7 +167,7 @@ class RecordingWriter(AudioWriter):
         return self._writer.fail(error)
 
 
-class TimedWriter(AudioWriter):
+class TimedWriter(outputs.AudioWriter):
     """Writes JSON lines with audio and character times."""
 
     def __init__(self, separator: str) -> None:
@@ -220,23 +179,18 @@ class TimedWriter(AudioWriter):
 
     def timing(self, words: Sequence[TimedWord], *, is_whole: bool = False) -> dict[str, Any]:
         """Returns the fields with the times of letters; `is_whole` if no more words follow."""
-        letters = letters_of(words, self._separator)
+        letters = outputs.letters_of(words, self._separator)
         if is_whole:
             letters = letters[: -len(self._separator) or None]
-        aligned = alignment(letters)
+        aligned = None
+        if letters:
+            aligned = outputs.columns(
+                letters,
+                text="characters",
+                start="character_start_times_seconds",
+                end="character_end_times_seconds",
+            )
         return {"alignment": aligned, "normalized_alignment": aligned}
 
     def fail(self, error: Exception) -> bytes:
         return json_line(options.elevenlabs_error(to_api_error(error), "")[0])
-
-
-def alignment(letters: Sequence[Letter]) -> dict[str, Any] | None:
-    """Returns the times of letters as responses over HTTP have them; None without letters."""
-    if not letters:
-        return None
-    return columns(
-        letters,
-        text="characters",
-        start="character_start_times_seconds",
-        end="character_end_times_seconds",
-    )

@@ -97,28 +97,19 @@ class InputConversation(ContextsConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._history = services.speech.history
         self._query = self.query_type.of_socket(session.query)
         self._open: dict[str, InputContext] = {}
         self._voice: AvailableVoice
-        self._settings = services.speech.voice_settings
         self._stored: Mapping[str, float] = {}
         self._is_closing = False
         self._failure = "invalid_request"
 
     async def opened(self) -> None:
         voice_id = self.session.path_params["voice_id"]
-        workspace_id = self.session.principal.workspace_id
+        language = self._query.language_code
         try:
-            self._voice = await options.find_voice(
-                voice_id,
-                directory=self.synthesis.pipeline.directory,
-                workspace_id=workspace_id,
-                language=self._query.language_code,
-            )
-            self._stored = await options.stored_settings(
-                self._settings, workspace_id, voice_id, self._voice
-            )
+            self._voice = await options.find_voice(voice_id, self.caller, language)
+            self._stored = await options.stored_settings(self.caller, voice_id, self._voice)
         except CODED as error:
             self.fail(error)
         else:
@@ -180,19 +171,12 @@ class InputConversation(ContextsConversation):
         if len(self.contexts) >= MAX_CONTEXTS:
             text = f"a connection has at most {MAX_CONTEXTS} contexts; close one first"
             raise self._fault(text, context_id)
-        stream = options.open_stream(
-            voice=self._voice,
-            style=message.style(timings=True, stored=self._stored),
-            output_format=self._query.output_format,
-            synthesis=self.synthesis,
-            workspace_id=self.session.principal.workspace_id,
-            operation=self.session.payer,
-        )
+        style = message.style(timings=True, stored=self._stored)
+        stream = self._query.open_stream(self.caller, self._voice, style)
         separator = separator_of(self._voice.language)
         # Each flush of WAV is a file, and several are no file.
         is_kept = not self._query.output_format.startswith("wav")
-        principal = self.session.principal
-        record = self._query.record(self._history, principal, stream) if is_kept else None
+        record = self._query.record(self.caller, stream) if is_kept else None
         wire = self._wire(context_id, separator, record)
         schedule = message.generation_config.chunk_length_schedule
         rules = FlushRules(

@@ -1,25 +1,23 @@
 """ElevenLabs' voice changer: the words of a recording, spoken again by another voice."""
 
-import asyncio
 from collections.abc import Sequence
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 from xml.sax.saxutils import escape
 
-from fastapi import Query, Request
+from fastapi import Request
 from pydantic import BaseModel, Field, Json
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.dialects.outputs import AudioWriter
 from api.elevenlabs import options
-from api.elevenlabs.recordings import RAW_HZ, with_words
-from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath, stream_opened
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.elevenlabs.recordings import FileFormat, uploaded_recording, with_words
+from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath
+from api.http.routing import make_router
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import form_schema, receive_form, validated
 from models.stt.base import Word
 from models.stt.options import RecognitionOptions
-from pipelines.audio.decode.stream import add_wav_header
 from pipelines.stt.formatting import separator_of
 from pipelines.tts.reading import LONGEST_BREAK_S
 
@@ -41,7 +39,7 @@ class ChangerFields(BaseModel):
     voice_settings: Json[options.VoiceSettings] | None = Field(
         default=None, description="Voice settings as a JSON object."
     )
-    file_format: Literal["pcm_s16le_16", "other"] = "other"
+    file_format: FileFormat = "other"
 
 
 DOCUMENTED: dict[str, Any] = STREAMED | {"openapi_extra": form_schema("audio", ChangerFields)}
@@ -52,45 +50,26 @@ DOCUMENTED: dict[str, Any] = STREAMED | {"openapi_extra": form_schema("audio", C
 @router.post(PATHS[0], summary="Speak a recording in another voice", **DOCUMENTED)
 @router.post(PATHS[1], summary="Speak a recording in another voice", **DOCUMENTED)
 async def change_voice(
-    voice_id: VoicePath,
-    request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    query: Annotated[options.OutputQuery, Query()],
+    voice_id: VoicePath, request: Request, caller: CallerDep, query: options.Output
 ) -> Response:
     """Recognises the words of `audio`, and speaks them with the pauses between them. Intonation and
     tempo are those of the voice. Needs the scopes `stt` and `tts`; recognition and speech are each
     charged."""
-    owner = principal.workspace_id
-    synthesis = speech.synthesis
-    find_voice = partial(options.find_voice, voice_id, synthesis.pipeline.directory, owner)
-    check = partial(speech.transcription.check_credit, owner, operation)
-    async with receive_form(request, UploadLimits(), check) as form:
+    async with receive_form(request, before_large=caller.check_credit) as form:
         fields = validated(ChangerFields, form.fields)
-        await find_voice()  # an unknown voice is refused before the recognition
-        path = form.file("audio").path
-        if fields.file_format == "pcm_s16le_16":
-            await asyncio.to_thread(add_wav_header, path, "linear", RAW_HZ)
-        work = speech.transcription.transcribe(
-            owner, operation, path, RecognitionOptions(words=True), with_words
-        )
-        transcript = await while_connected(request.receive, work)
+        # An unknown voice is refused before the recognition.
+        await options.find_voice(voice_id, caller)
+        path = await uploaded_recording(form, "audio", fields.file_format)
+        recognition = RecognitionOptions(words=True)
+        transcript = await caller.transcribe(request, path, recognition, with_words)
     voicing = options.ElevenLabsVoicing(voice_settings=fields.voice_settings)
-    voice = await find_voice(language=transcript.language)
-    stored = await options.stored_settings(speech.voice_settings, owner, voice_id, voice)
-    stream = options.open_stream(
-        voice=voice,
-        style=voicing.style(timings=False, stored=stored),
-        output_format=query.output_format,
-        synthesis=synthesis,
-        workspace_id=owner,
-        operation=operation,
-    )
+    voice = await options.find_voice(voice_id, caller, transcript.language)
+    stored = await options.stored_settings(caller, voice_id, voice)
+    stream = query.open_stream(caller, voice, voicing.style(timings=False, stored=stored))
     text = with_pauses(transcript.words, separator_of(transcript.language))
-    record = query.record(speech.history, principal, stream, source="STS")
+    record = query.record(caller, stream, source="STS")
     opened = OpenedSpeech(stream, text, query.media_type, record)
-    answer = stream_opened(opened, AudioWriter(), opened.media_type)
+    answer = opened.streamed(AudioWriter(), opened.media_type)
     return await while_connected(request.receive, answer)
 
 

@@ -1,32 +1,23 @@
 """Voices in ElevenLabs' API: lists and searches, instant clones, and voice settings."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from pydantic import BaseModel, Field, Json
 
-from api.dialects.clones import LEAST, clone
+from api.callers import Caller, CallerDep
+from api.dialects.clones import LEAST, receive_clips
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import ALWAYS, SCHEMES, VoiceSettings, find_voice, settings_key
 from api.elevenlabs.speech import VoicePath
 from api.http.errors import InvalidField
-from api.http.routing import (
-    OperationDep,
-    PlatformDep,
-    PrincipalDep,
-    SpeechDep,
-    VoicesDep,
-    make_router,
-)
+from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
 from api.http.uploads import BINARY, form_schema, receive_form, validated
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
-from api.services import SpeechServices, VoiceServices
-from pipelines.accounts.authentication import Principal
 from pipelines.errors import VoiceNotReady
 from pipelines.text.language_names import is_language
 from pipelines.tts.voices import AvailableVoice, parse_id
-from pipelines.voices.voice_object import CustomVoice, NewVoice, custom_voice
+from pipelines.voices.voice_object import CustomVoice, custom_voice
 from pipelines.voices.voice_settings import SettingsByVoice
 
 TAG = "ElevenLabs' dialect"
@@ -51,8 +42,6 @@ CATEGORIES = {
 
 
 class VoicesQuery(DialectQuery):
-    """Filters of a search for voices, its order, and the page of results."""
-
     search: str = Field(default="", max_length=200)
     category: str | None = Field(default=None, max_length=30)
     voice_type: str | None = Field(default=None, max_length=30)
@@ -67,7 +56,6 @@ class VoicesQuery(DialectQuery):
     next_page_token: Annotated[str, Field(pattern="^[0-9]{0,9}$")] = ""
 
     def matches(self, voice: Answer) -> bool:
-        """Whether a voice passes all filters."""
         labels = voice["labels"]
         wanted = {
             "gender": [self.gender] if self.gender else [],
@@ -95,18 +83,13 @@ class VoicesQuery(DialectQuery):
 
 
 @router.get("/v1/voices", summary="List voices, for ElevenLabs' clients")
-async def list_voices(principal: PrincipalDep, voices: VoicesDep, speech: SpeechDep) -> Answer:
-    return {"voices": await _available(principal, voices, speech)}
+async def list_voices(caller: CallerDep) -> Answer:
+    return {"voices": await _available(caller)}
 
 
 @router.get("/v2/voices", summary="Search voices, for ElevenLabs' clients")
-async def search_voices(
-    principal: PrincipalDep,
-    voices: VoicesDep,
-    speech: SpeechDep,
-    query: Annotated[VoicesQuery, Query()],
-) -> Answer:
-    available = await _available(principal, voices, speech)
+async def search_voices(caller: CallerDep, query: Annotated[VoicesQuery, Query()]) -> Answer:
+    available = await _available(caller)
     matches = query.in_order([voice for voice in available if query.matches(voice)])
     start = int(query.next_page_token or 0)
     end = start + query.page_size
@@ -119,28 +102,23 @@ async def search_voices(
     }
 
 
-async def _available(
-    principal: Principal, voices: VoiceServices, speech: SpeechServices
-) -> list[Answer]:
-    listed = await voices.custom.directory.voices(principal.workspace_id)
-    stored = await speech.voice_settings.of(principal.workspace_id)
+async def _available(caller: Caller) -> list[Answer]:
+    listed = await caller.directory.voices(caller.workspace_id)
+    stored = await caller.speech.voice_settings.of(caller.workspace_id)
     return [_voice(voice) | _settings(stored, voice.id) for voice in listed]
 
 
 @router.get("/v1/voices/{voice_id}", summary="Get a voice, for ElevenLabs' clients")
-async def get_voice(
-    voice_id: VoicePath, principal: PrincipalDep, voices: VoicesDep, speech: SpeechDep
-) -> Answer:
+async def get_voice(voice_id: VoicePath, caller: CallerDep, voices: VoicesDep) -> Answer:
     """`fine_tuning` shows the progress of a clone. It can be used once its state is
     `fine_tuned`."""
     try:
-        directory = voices.custom.directory
-        answer = _voice(await find_voice(voice_id, directory, principal.workspace_id))
+        answer = _voice(await find_voice(voice_id, caller))
     except VoiceNotReady:
         if parse_id(voice_id) is None:
             raise
-        answer = _unready(custom_voice(await voices.custom.get(principal, voice_id)))
-    stored = await speech.voice_settings.of(principal.workspace_id)
+        answer = _unready(custom_voice(await voices.custom.get(caller.principal, voice_id)))
+    stored = await caller.speech.voice_settings.of(caller.workspace_id)
     return answer | _settings(stored, settings_key(voice_id, answer["voice_id"]))
 
 
@@ -150,29 +128,26 @@ async def get_default_settings() -> Answer:
 
 
 @router.get("/v1/voices/{voice_id}/settings", summary="Get the settings of a voice")
-async def get_settings(
-    voice_id: VoicePath, principal: PrincipalDep, voices: VoicesDep, speech: SpeechDep
-) -> Answer:
+async def get_settings(voice_id: VoicePath, caller: CallerDep, voices: VoicesDep) -> Answer:
     """Returns the stored settings, and default values for the others."""
-    return dict((await get_voice(voice_id, principal, voices, speech))["settings"])
+    return dict((await get_voice(voice_id, caller, voices))["settings"])
 
 
 @clones.post("/v1/voices/{voice_id}/settings/edit", summary="Change the settings of a voice")
 async def edit_settings(
     voice_id: VoicePath,
     body: VoiceSettings,
-    principal: PrincipalDep,
+    caller: CallerDep,
     voices: VoicesDep,
-    speech: SpeechDep,
     platform: PlatformDep,
 ) -> Answer:
     """Stores settings for the speech of this workspace in this voice, through ElevenLabs' API.
     Settings of a text take precedence. Absent settings keep their values."""
-    await platform.request_limits.count_change(principal)
-    voice = await get_voice(voice_id, principal, voices, speech)
+    await platform.request_limits.count_change(caller.principal)
+    voice = await get_voice(voice_id, caller, voices)
     key = settings_key(voice_id, voice["voice_id"])
     changes = body.model_dump(exclude_unset=True)
-    await speech.voice_settings.change(principal.workspace_id, key, changes)
+    await caller.speech.voice_settings.change(caller.workspace_id, key, changes)
     return DONE
 
 
@@ -196,12 +171,7 @@ class CloneFields(VoiceFields):
         return validated(VoiceFields, fields)
 
 
-RECORDINGS = {
-    "type": "array",
-    "items": BINARY,
-    "minItems": 1,
-    "description": LEAST,
-}
+RECORDINGS = {"type": "array", "items": BINARY, "minItems": 1, "description": LEAST}
 
 
 @clones.post(
@@ -218,11 +188,9 @@ async def clone_voice(
     Recordings are cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-
-    async def describe(fields: Mapping[str, str]) -> NewVoice:
-        return new_voice(request, validated(CloneFields, fields).voice())
-
-    voice = await clone(request, principal, voices, operation, describe=describe)
+    async with receive_clips(request, principal, voices.custom, operation) as clips:
+        fields = validated(CloneFields, clips.form.fields).voice()
+        voice = await clips.create(new_voice(request, fields))
     return {"voice_id": voice.id, "requires_verification": False}
 
 

@@ -190,13 +190,16 @@ class StrictRoute(APIRoute):
                 context.turn.leave()
             work = handle(_ParsedRequest(request, body, value))
             answer = await (while_connected(request.receive, work) if self.cancels else work)
-            for name in spoken:
-                turns = value.get("script") if "script" in fields else None
-                texts = [value.get(name), *(turn.get("text") for turn in turns or ())]
-                answer.headers.update(cue_warning(texts, free_cues=free_cues))
+            texts = [text for name in spoken for text in _texts_of(value.get(name))]
+            answer.headers.update(cue_warning(texts, free_cues=free_cues))
             return answer
 
         return read_and_handle
+
+
+def _texts_of(spoken: Any) -> list[object]:
+    """Returns the texts of a spoken field, which is a text or has several lines."""
+    return [line.get("text") for line in spoken] if isinstance(spoken, list) else [spoken]
 
 
 def warning_header(warnings: Sequence[str]) -> dict[str, str]:

@@ -69,6 +69,15 @@ class StreamedResponse(Response):
 
     keep_alive: bytes | None = None
 
+    @classmethod
+    def documented(cls, model: Any, description: str) -> dict[int | str, dict[str, Any]]:
+        """Returns the `responses` of a route with this media type.
+
+        `model` is that of a line, or of the JSON answer where events are optional: a schema of
+        events would be read as that of a single event.
+        """
+        return {200: {"model": model, "description": description, "content": {cls.media_type: {}}}}
+
     def __init__(
         self,
         frames: AsyncGenerator[bytes, None],
@@ -124,11 +133,6 @@ class NdjsonStream(StreamedResponse):
 
     media_type = "application/x-ndjson"
 
-    @classmethod
-    def documented(cls, line: Any, description: str) -> dict[int | str, dict[str, Any]]:
-        """Returns the `responses` of a route whose lines have the model `line`."""
-        return {200: {"model": line, "description": description, "content": {cls.media_type: {}}}}
-
 
 class Base64Json(StreamedResponse):
     """JSON object with one long field in base64, which is read and encoded while it is sent."""
@@ -171,6 +175,11 @@ def json_line(message: dict[str, Any]) -> bytes:
 
 def event_frame(event: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(event)}\n\n".encode()
+
+
+def named_frame(event: dict[str, Any]) -> bytes:
+    """Returns an event whose type is also its name."""
+    return f"event: {event['type']}\n".encode() + event_frame(event)
 
 
 def error_frame(error: Exception) -> bytes:

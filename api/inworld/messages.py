@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
+from api.callers import Caller
 from api.dialects.outputs import ForeignVoice, Letter, columns, letters_of, stand_in
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
@@ -26,16 +27,12 @@ from api.sockets.tts.events import (
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
-from pipelines.audio.encode.encoder import wav_header
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
-from pipelines.billing.operation import Operation
 from pipelines.errors import VoiceNotFound
-from pipelines.temporary_files import TemporaryFile
-from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextWire, EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
-from pipelines.tts.voices import AvailableVoice, VoiceDirectory
+from pipelines.tts.voices import AvailableVoice
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
 
@@ -57,8 +54,6 @@ ContextId = Annotated[str, Field(max_length=256)]
 
 
 class InworldNames(StrictModel):
-    """The table of `names.yaml`."""
-
     voices: dict[str, dict[VoiceGender, list[str]]]  # by language (ISO 639-1)
 
 
@@ -309,8 +304,6 @@ def _alignment(name: str, spans: Sequence[Letter]) -> dict[str, Any]:
 
 
 class InworldWire(ContextWire):
-    """Writes the events of a context."""
-
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)
@@ -352,69 +345,33 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
     return body if timing is None else body | {"timestampInfo": timing}
 
 
-async def find_voice(name: str, directory: VoiceDirectory, workspace_id: int) -> AvailableVoice:
+async def find_voice(name: str, caller: Caller) -> AvailableVoice:
     """Finds a voice by id or name, or a stand-in for a voice of Inworld.
 
     Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
     """
     try:
-        return await directory.find_named(name, workspace_id)
+        return await caller.directory.find_named(name, caller.workspace_id)
     except VoiceNotFound:
         if name not in _FOREIGN_VOICES:
             raise
-        return stand_in(_FOREIGN_VOICES[name], await directory.voices())
+        return stand_in(_FOREIGN_VOICES[name], await caller.directory.voices())
 
 
-async def open_stream(
-    voicing: Voicing,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: Operation,
-    *,
-    whole: bool = False,
-) -> SpeechStream:
-    """Opens the stream that `voicing` describes; `whole` if its chunks go into a `WholeFile`.
+async def open_stream(voicing: Voicing, caller: Caller, *, whole: bool = False) -> SpeechStream:
+    """Opens the stream that `voicing` describes; `whole` if one WAV header precedes all audio.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
-    voice = await find_voice(voicing.voice_id, synthesis.pipeline.directory, workspace_id)
+    voice = await find_voice(voicing.voice_id, caller)
     audio = voicing.audio_config
     encoding = audio.audio_encoding
     if whole and encoding in WITH_HEADER:
         encoding = "PCM"
-    return SpeechStream(
-        synthesis=synthesis,
-        workspace_id=workspace_id,
-        voice=voice,
-        style=voicing.style,
-        make_encoder=partial(open_encoder, FORMATS[encoding], audio.sample_rate_hertz),
+    return caller.open_stream(
+        voice,
+        voicing.style,
+        partial(open_encoder, FORMATS[encoding], audio.sample_rate_hertz),
         slow_encoder=encoding in SLOW,
-        is_whole=whole,
-        operation=operation,
+        whole=whole,
     )
-
-
-class WholeFile:
-    """Collects the chunks of a text in one file on disk. For LINEAR16 and WAV, chunks are PCM."""
-
-    def __init__(self, encoding: InworldEncoding, sample_rate_hz: int) -> None:
-        self._rate = sample_rate_hz
-        self._header_bytes = len(wav_header(sample_rate_hz)) if encoding in WITH_HEADER else 0
-        self._file = TemporaryFile()
-        self._file.write(bytes(self._header_bytes))
-
-    @property
-    def is_empty(self) -> bool:
-        return self._file.size == self._header_bytes
-
-    def add(self, data: bytes) -> None:
-        """Appends a chunk. Raises StorageUnavailable if the disk is full."""
-        self._file.write(data)
-
-    def finish(self) -> TemporaryFile:
-        """Returns the file, after writing its length into the header."""
-        if self._header_bytes:
-            header = wav_header(self._rate, self._file.size - self._header_bytes)
-            self._file.seek(0)
-            self._file.write(header)
-        return self._file

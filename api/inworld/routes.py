@@ -7,17 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
-from api.dialects.outputs import nothing_spoken, speak_whole, stream_speech
+from api.callers import CallerDep
+from api.dialects.outputs import speak_whole, stream_speech
 from api.http.errors import CODED, ApiError, to_api_error
 from api.http.ignored_fields import name_unread
-from api.http.routing import (
-    BEARER_OR_BASIC,
-    OperationDep,
-    PrincipalDep,
-    SpeechDep,
-    VoicesDep,
-    make_router,
-)
+from api.http.routing import BEARER_OR_BASIC, make_router
 from api.http.streaming import Base64Json, NdjsonStream, json_line
 from api.inworld import messages
 from api.native.speech import SpokenText
@@ -27,8 +21,7 @@ from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.contexts import ContextsConversation
 from api.sockets.tts.events import excerpt
-from pipelines.billing.operation import Operation
-from pipelines.tts.paid import PaidSynthesis
+from pipelines.audio.encode.encoder import wav_header
 from pipelines.tts.session import ContextFault, EncodedChunk, SpeakingContext, SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
@@ -123,10 +116,8 @@ class InworldConversation(ContextsConversation):
         await self.session.send(messages.context_event(context_id, "contextUpdated", description))
 
     async def _open_stream(self, create: messages.Create, context_id: str) -> SpeechStream:
-        workspace_id = self.session.principal.workspace_id
-        payer = self.session.payer
         try:
-            return await messages.open_stream(create, self.synthesis, workspace_id, payer)
+            return await messages.open_stream(create, self.caller)
         except CODED as error:
             api_error = to_api_error(error)
             code = messages.code_of(api_error.status)
@@ -217,9 +208,7 @@ class InworldVoices(BaseModel):
 @lists.get(
     "/tts/v1/voices", summary="List voices, for Inworld's clients", response_model=InworldVoices
 )
-async def list_voices(
-    principal: PrincipalDep, voices: VoicesDep, filter: str | None = None
-) -> InworldVoices:
+async def list_voices(caller: CallerDep, filter: str | None = None) -> InworldVoices:
     """Returns all voices, or those of one language, such as with `filter=language=en`."""
     name, _, language = (filter or "").partition("=")
     if filter and (name.strip() != "language" or not language.strip()):
@@ -227,7 +216,7 @@ async def list_voices(
     code = language.strip().strip('"').lower().replace("_", "-").partition("-")[0]
     matches = [
         _voice(voice)
-        for voice in await voices.custom.directory.voices(principal.workspace_id)
+        for voice in await caller.directory.voices(caller.workspace_id)
         if code in ("", voice.language)
     ]
     matches.sort(key=lambda voice: (voice.languages, voice.display_name))
@@ -239,23 +228,20 @@ async def list_voices(
     summary="Synthesise speech, for Inworld's clients",
     response_model=InworldSpeech,
 )
-async def synthesize(
-    body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def synthesize(body: InworldBody, caller: CallerDep) -> Response:
     """Returns the whole speech as one file. If the client disconnects, synthesis stops.
 
     The first 20 disconnects in an hour are free. After that, the speech made so far is charged.
     """
     audio = body.audio_config
-    workspace_id = principal.workspace_id
-    stream = await _open_stream(body, speech.synthesis, workspace_id, operation, whole=True)
-    file = messages.WholeFile(audio.audio_encoding, audio.sample_rate_hertz)
-    words = await speak_whole(stream, body.text, file.add)
-    if file.is_empty:
-        raise nothing_spoken()
+    async with caller.recording_failures(body.voice_id):
+        stream = await messages.open_stream(body, caller, whole=True)
+    is_wav = audio.audio_encoding in messages.WITH_HEADER
+    head = wav_header(audio.sample_rate_hertz) if is_wav else b""
+    file, words = await speak_whole(stream, body.text, is_wav=is_wav, head=head)
     timing = messages.Alignment(body).whole(words)
     fields = _usage(stream) if timing is None else {"timestampInfo": timing, **_usage(stream)}
-    answer = Base64Json("audioContent", file.finish(), fields)
+    answer = Base64Json("audioContent", file, fields)
     name_unread(answer, stream.unread)
     return answer
 
@@ -267,11 +253,10 @@ async def synthesize(
         InworldLine, "One JSON object per line: a `result`, or an `error` as the last line"
     ),
 )
-async def stream(
-    body: InworldBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def stream(body: InworldBody, caller: CallerDep) -> Response:
     """Streams JSON lines. If the client disconnects, the speech made so far is charged."""
-    stream = await _open_stream(body, speech.synthesis, principal.workspace_id, operation)
+    async with caller.recording_failures(body.voice_id):
+        stream = await messages.open_stream(body, caller)
     return await stream_speech(stream, body.text, _LineWriter(body, stream), NdjsonStream)
 
 
@@ -285,18 +270,6 @@ def _voice(voice: AvailableVoice) -> InworldVoice:
         tags=[info.gender, info.accent.lower()],
         is_custom=voice.custom is not None,
     )
-
-
-async def _open_stream(
-    body: InworldBody,
-    synthesis: PaidSynthesis,
-    workspace_id: int,
-    operation: Operation,
-    *,
-    whole: bool = False,
-) -> SpeechStream:
-    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=body.voice_id):
-        return await messages.open_stream(body, synthesis, workspace_id, operation, whole=whole)
 
 
 class _LineWriter:

@@ -53,7 +53,7 @@ class SpeechBody(RequestModel):
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.pop("required"))
 
     text: SpokenText
-    script: tuple[ScriptTurn, ...] = Field(
+    script: Annotated[tuple[ScriptTurn, ...], SPOKEN] = Field(
         default=(),
         max_length=SCRIPT_LINES,
         strict=False,

@@ -94,13 +94,9 @@ class TextCompletion(BaseModel):
 @router.post(
     "/openai/v1/completions",
     summary="Create a text completion, for OpenAI's clients",
-    responses={
-        200: {
-            "model": TextCompletion,
-            "description": "The continuations; with `stream`, their pieces as server-sent events",
-            "content": {"text/event-stream": {}},  # a schema would be read as an event's
-        }
-    },
+    responses=EventStream.documented(
+        TextCompletion, "The continuations; with `stream`, their pieces as server-sent events"
+    ),
 )
 async def continue_text(
     body: TextCompletionBody, principal: PrincipalDep, chat: ChatDep, operation: OperationDep

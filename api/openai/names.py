@@ -53,15 +53,15 @@ class OpenAINames:
         self,
         wanted: str | None,
         tier: Tier | None,
-        text: str,
         workspace_id: int,
         *,
         language: str | None = None,
+        text: str = "",
         field: str = "voice",
     ) -> AvailableVoice | None:
         """Returns the voice with OpenAI's name, or the name or id of this service.
 
-        `language` (ISO 639-1) is the language of the text; None detects it. `field` names the
+        `language` (ISO 639-1) is that of the text; None detects it in `text`. `field` names the
         field of the request in errors. Returns None where the language of the text shall decide.
         Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
@@ -81,22 +81,13 @@ class OpenAINames:
         return voice and replace(voice.in_language(language), is_stand_in=True)
 
     async def find_voice(
-        self,
-        wanted: str | None,
-        tier: Tier | None,
-        text: str,
-        workspace_id: int,
-        *,
-        language: str,
-        field: str,
+        self, wanted: str | None, tier: Tier | None, workspace_id: int, language: str, field: str
     ) -> AvailableVoice:
         """Returns the voice that `choose_voice` chooses, or else the default of the language.
 
         Raises as `choose_voice`.
         """
-        voice = await self.choose_voice(
-            wanted, tier, text, workspace_id, language=language, field=field
-        )
+        voice = await self.choose_voice(wanted, tier, workspace_id, language=language, field=field)
         return voice or self.voices.default(language, await self.voices.voices())
 
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:

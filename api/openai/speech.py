@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.dialects.outputs import BytesWriter, audio_answers
 from api.http.bodies import RequestModel
 from api.http.ignored_fields import name_unread
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import make_router
 from api.http.streaming import (
     EventStream,
     StreamedResponse,
@@ -128,21 +129,21 @@ DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
     summary="Stream speech, for OpenAI's clients",
     **DOCUMENTED,
 )
-async def create_speech(
-    body: OpenAISpeechBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
     """Sends the first audio before the second sentence is synthesised.
 
     If the client disconnects, synthesis stops, and the speech made so far is charged.
     After a failure in mid-stream, the connection closes; with `sse` an error event comes first.
     """
-    workspace_id, names, synthesis = principal.workspace_id, speech.openai, speech.synthesis
+    workspace_id = caller.workspace_id
+    names = caller.speech.openai
+    synthesis = caller.speech.synthesis
     tokens, language = parse(SpeechRequest(body.input))
-    async with synthesis.events.recording(workspace_id, "tts.failed", voice_id=None):
+    async with caller.recording_failures(None):
         tier = await names.speech_tier(body.model)
         text = "".join(token.text for token in tokens)
         voice = await names.choose_voice(
-            body.voice, tier, text, workspace_id, language=language or None
+            body.voice, tier, workspace_id, language=language or None, text=text
         )
     request = SpeechRequest(
         text=body.input,
@@ -152,16 +153,15 @@ async def create_speech(
         workspace_id=workspace_id,
         pronunciations=body.pronunciations,
     )
-    plan, first, rest = await synthesis.start_stream(request, workspace_id, operation)
+    plan, first, rest = await synthesis.start_stream(request, workspace_id, caller.operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
         characters = synthesis.characters(plan)
         writer = EventWriter(body.response_format, characters, plan.voice.info.name)
         answer = EventStream(encode_frames(first, rest, writer), rest)
     else:
-        frames = encode_frames(
-            first, rest, BytesWriter(partial(open_speech_encoder, body.response_format))
-        )
+        bytes_writer = BytesWriter(partial(open_speech_encoder, body.response_format))
+        frames = encode_frames(first, rest, bytes_writer)
         answer = StreamedResponse(frames, rest, MEDIA_TYPES[body.response_format])
     answer.headers["openai-model"] = plan.voice.model.id  # not the name that the client used
     name_unread(answer, plan.unread)

@@ -12,23 +12,20 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 from starlette.responses import Response
 
+from api.callers import Caller, CallerDep
 from api.http.bodies import OneLine, RedactFields, Switch
 from api.http.errors import ApiError, InvalidField
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
+from api.http.routing import make_router, warning_header
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
 from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
 from api.openai.names import OpenAINames
-from api.services import SpeechServices
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
 from models.stt.options import KeyTerms, RecognitionOptions
-from pipelines.accounts.authentication import Principal
-from pipelines.billing.operation import Operation
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import FileTranscript, HeardText
 from pipelines.stt.formatting import separator_of, unpunctuated
-from pipelines.stt.paid import PaidTranscription
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
 
@@ -131,12 +128,10 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
     openapi_extra=form_schema("file", OpenAITranscriptionFields),
     responses=_ANSWERS,
 )
-async def create_transcription(
-    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def create_transcription(request: Request, caller: CallerDep) -> Response:
     """Transcribes a recording. If the client disconnects, the work stops, and the text sent so far
     is charged."""
-    return await _receive(request, principal, speech, operation, translate=False)
+    return await _transcribe(request, caller, translate=False)
 
 
 @router.post(
@@ -145,23 +140,13 @@ async def create_transcription(
     openapi_extra=form_schema("file", OpenAITranslationFields),
     responses=_ANSWERS,
 )
-async def create_translation(
-    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def create_translation(request: Request, caller: CallerDep) -> Response:
     """Translates speech in any language. Returns 400 if the model cannot translate."""
-    return await _receive(request, principal, speech, operation, translate=True)
+    return await _transcribe(request, caller, translate=True)
 
 
-async def _receive(
-    request: Request,
-    principal: PrincipalDep,
-    speech: SpeechDep,
-    operation: OperationDep,
-    *,
-    translate: bool,
-) -> Response:
-    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    async with receive_form(request, LIMITS, check) as form:
+async def _transcribe(request: Request, caller: Caller, *, translate: bool) -> Response:
+    async with receive_form(request, LIMITS, caller.check_credit) as form:
         path = form.file("file").path
         if sum(upload.field == "file" for upload in form.files) > 1:
             raise ApiError("invalid_file_count", "at most 1 file can be sent", param="file")
@@ -170,27 +155,22 @@ async def _receive(
             fields = OpenAITranscriptionFields(**translation.model_dump())
         else:
             fields = validated(OpenAITranscriptionFields, form.with_lists(_LISTS))
-        profile = await _profile(fields.model, speech.openai)
+        profile = await _profile(fields.model, caller.speech.openai)
         options = fields.recognition(profile, translate=translate)
         speakers: tuple[SpeakerVoice, ...] = ()
         if options.speakers:
-            await check()
+            await caller.check_credit()
             clips = [file.path for file in form.files if plain_name(file.field) == REFERENCES]
-            speakers = await _known_speakers(speech, principal, fields.known_speaker_names, clips)
-        work = _transcribe(
-            speech.transcription,
-            principal.workspace_id,
-            operation,
-            path,
-            fields,
-            options,
-            speakers,
-        )
-        return await while_connected(request.receive, work)
+            speakers = await _known_speakers(caller, fields.known_speaker_names, clips)
+        if fields.stream:
+            work = _stream(caller, path, fields, options, speakers)
+            return await while_connected(request.receive, work)
+        to_answer = partial(_whole_answer, fields, options)
+        return await caller.transcribe(request, path, options, to_answer, speakers)
 
 
 async def _known_speakers(
-    speech: SpeechServices, principal: Principal, names: list[str], clips: list[Path]
+    caller: Caller, names: list[str], clips: list[Path]
 ) -> tuple[SpeakerVoice, ...]:
     """Returns the voice of each named speaker from a clip; stores nothing. Raises InvalidField,
     Overloaded or EngineError."""
@@ -199,13 +179,13 @@ async def _known_speakers(
         raise InvalidField("known_speaker_names", message)
     if not clips:
         return ()
-    pipeline, workspace_id = speech.transcription.pipeline, principal.workspace_id
-    encoder = (await speech.speakers.options(principal, False)).encoder
+    pipeline = caller.speech.transcription.pipeline
+    encoder = (await caller.speech.speakers.options(caller.principal, False)).encoder
     speakers = []
     for name, path in zip(names, clips, strict=True):
         try:
             await to_thread.run_sync(_decode_url, path)
-            speakers.append(await pipeline.known_speaker(name, path, encoder, workspace_id))
+            speakers.append(await pipeline.known_speaker(name, path, encoder, caller.workspace_id))
         except (ValueError, InvalidAudio, AudioTooLong, FileTooLarge) as error:
             raise InvalidField(REFERENCES, str(error)) from None
     return tuple(speakers)
@@ -230,20 +210,16 @@ async def _profile(model: str, names: OpenAINames) -> ProfileName:
     return "general"
 
 
-async def _transcribe(
-    transcription: PaidTranscription,
-    workspace_id: int,
-    operation: Operation,
+async def _stream(
+    caller: Caller,
     path: Path,
     fields: OpenAITranscriptionFields,
     options: RecognitionOptions,
     speakers: tuple[SpeakerVoice, ...],
 ) -> Response:
-    if not fields.stream:
-        to_answer = partial(_whole_answer, fields, options)
-        return await transcription.transcribe(
-            workspace_id, operation, path, options, to_answer, known=speakers
-        )
+    workspace_id = caller.workspace_id
+    operation = caller.operation
+    transcription = caller.speech.transcription
     recording = await transcription.open(workspace_id, operation, path, options, known=speakers)
     texts = transcription.stream(workspace_id, operation, recording)
     first = await anext(texts)  # an error before the first event sets the HTTP status
@@ -266,7 +242,14 @@ def _whole_answer(
             task = "translate" if options.translate else "transcribe"
             return JSONResponse({"task": task, **_verbose(transcript, fields)}, headers=headers)
         case "diarized_json":
-            return JSONResponse(_diarized(transcript), headers=headers)
+            answer = {
+                "task": "transcribe",
+                "duration": round(transcript.duration_s, 3),
+                "text": transcript.text,
+                "segments": _speakers(transcript),
+                "usage": _usage(transcript),
+            }
+            return JSONResponse(answer, headers=headers)
         case "json":
             answer = {**_plain(transcript), "usage": _usage(transcript)}
             return JSONResponse(answer, headers=headers)
@@ -332,16 +315,6 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "avg_logprob": round(segment.avg_logprob, 4),
         "compression_ratio": round(len(text) / len(zlib.compress(text)), 4),
         "no_speech_prob": round(segment.no_speech_prob, 4),
-    }
-
-
-def _diarized(transcript: FileTranscript) -> dict[str, Any]:
-    return {
-        "task": "transcribe",
-        "duration": round(transcript.duration_s, 3),
-        "text": transcript.text,
-        "segments": _speakers(transcript),
-        "usage": _usage(transcript),
     }
 
 

@@ -1,6 +1,5 @@
 """Consent recordings and custom voices for OpenAI's clients."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,7 +8,7 @@ from uuid import UUID
 from fastapi import Query, Request
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api.dialects.clones import LEAST, clone, errors_naming
+from api.dialects.clones import LEAST, errors_naming, receive_clips
 from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
@@ -19,7 +18,6 @@ from api.native.voices.custom import VoiceFields, VoiceName, new_voice, sample_f
 from api.openai.pages import CursorPage, CursorQuery, page_of
 from pipelines.tts.voices import parse_id
 from pipelines.voices.consent_recordings import NO_CONSENT
-from pipelines.voices.voice_object import NewVoice
 
 router = make_router("voices", scope="voices")
 
@@ -162,23 +160,15 @@ async def create_voice(
     The recording is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-
-    async def describe(sent: Mapping[str, str]) -> NewVoice:
-        if sent.get("type") == "prompt":
+    async with receive_clips(request, principal, voices.custom, operation, "audio_sample") as clips:
+        if clips.form.fields.get("type") == "prompt":
             raise InvalidField("type", "must be audio_sample: a text makes no voice here")
-        fields = validated(AudioVoiceFields, sent)
+        fields = validated(AudioVoiceFields, clips.form.fields)
         consent_id = _uuid_of(fields.consent, "consent")
         consent = await voices.consents.get(principal.workspace_id, consent_id)
-        plain = VoiceFields(**fields.model_dump(exclude={"consent", "type"}))
-        return replace(
-            new_voice(request, plain),
-            consent=consent.phrase,
-            reader=voices.consents.reader(consent),
-        )
-
-    voice = await clone(
-        request, principal, voices, operation, describe=describe, field="audio_sample"
-    )
+        new = new_voice(request, VoiceFields(**fields.model_dump(exclude={"consent", "type"})))
+        reader = voices.consents.reader(consent)
+        voice = await clips.create(replace(new, consent=consent.phrase, reader=reader))
     created_at = datetime.fromisoformat(voice.created_at)
     return AudioVoice(id=voice.id, name=voice.name, created_at=int(created_at.timestamp()))
 

@@ -149,7 +149,6 @@ class ChatAudio:
         return await self._speech.openai.find_voice(
             options.voice,
             tier=None,
-            text="",
             workspace_id=self._principal.workspace_id,
             language=language,
             field="audio.voice",

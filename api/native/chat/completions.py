@@ -43,13 +43,9 @@ router = make_router("chat", scope="chat", visitors=True)
 
 DONE = b"data: [DONE]\n\n"
 
-ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "model": ChatCompletion,
-        "description": "The answer; with `stream`, its chunks as server-sent events",
-        "content": {"text/event-stream": {}},  # a schema here would describe a single event
-    }
-}
+ANSWERS = EventStream.documented(
+    ChatCompletion, "The answer; with `stream`, its chunks as server-sent events"
+)
 
 
 @router.post("/v1/chat/completions", summary="Create a chat completion", responses=ANSWERS)

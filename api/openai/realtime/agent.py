@@ -188,7 +188,6 @@ class Agent:
         return await speech.openai.find_voice(
             session.audio.output.voice,
             tier=self._voice_tier,
-            text=session.instructions,
             workspace_id=workspace_id,
             language=language,
             field=VOICE_FIELD,

@@ -5,14 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import Field, ValidationError
 
 from api.http.bodies import WHOLE
-from api.openai.realtime import beta
-from api.openai.realtime.faults import (
-    RealtimeFault,
-    missing,
-    not_one_of,
-    validation_fault,
-    wrong_type,
-)
+from api.openai.realtime import beta, faults
 from api.openai.realtime.items import AnyItem, AudioBytes, Identifier
 from api.openai.realtime.session_object import ResponseOptions
 from api.sockets.kernel.conversation import ClientFault, parse_event
@@ -79,8 +72,6 @@ class RetrieveItem(RealtimeEvent):
 
 
 class DeleteItem(RealtimeEvent):
-    """Deletes an item."""
-
     type: Literal["conversation.item.delete"]
     item_id: Identifier
 
@@ -95,8 +86,6 @@ class TruncateItem(RealtimeEvent):
 
 
 class CreateResponse(RealtimeEvent):
-    """Asks for a response."""
-
     type: Literal["response.create"]
     response: ResponseOptions = Field(default_factory=ResponseOptions)
 
@@ -135,25 +124,25 @@ def parse_client_event(text: str) -> ClientEvent:
     try:
         event = parse_event(text)
     except ClientFault as fault:
-        raise RealtimeFault("invalid_json", fault.message) from None
+        raise faults.RealtimeFault("invalid_json", fault.message) from None
     event_id = event.get("event_id")
     if not isinstance(event_id, str) or len(event_id) > MAX_EVENT_ID:
         event_id = None
     try:
         return _validated(beta.from_beta(event))
-    except RealtimeFault as fault:
+    except faults.RealtimeFault as fault:
         raise fault.about(event_id) from None
 
 
 def _validated(event: dict[str, Any]) -> ClientEvent:
     kind = event.get("type")
     if kind is None:
-        raise missing("type")
+        raise faults.missing("type")
     if not isinstance(kind, str):
-        raise wrong_type("type", "a string", kind)
+        raise faults.wrong_type("type", "a string", kind)
     if kind not in _EVENTS:
-        raise RealtimeFault("invalid_value", not_one_of(kind, _EVENTS), param="type")
+        raise faults.RealtimeFault("invalid_value", faults.not_one_of(kind, _EVENTS), param="type")
     try:
         return _EVENTS[kind].model_validate(event)
     except ValidationError as error:
-        raise validation_fault(error) from None
+        raise faults.validation_fault(error) from None

@@ -11,7 +11,13 @@ from api.http.errors import ApiError
 from api.http.routing import PlatformDep, PrincipalDep, SpeechDep, make_router, require_scopes
 from api.openai.names import DEFAULT_AGENT
 from api.openai.realtime.faults import RealtimeFault, not_one_of
-from api.openai.realtime.session_object import RealtimeSession, Session, merged, new_session
+from api.openai.realtime.session_object import (
+    MAX_MODEL_NAME,
+    RealtimeSession,
+    Session,
+    merged,
+    new_session,
+)
 from api.services import SpeechServices
 from api.sockets.kernel.session import SecretSession
 from pipelines.accounts.authentication import Scope
@@ -27,10 +33,13 @@ SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
 
 
 def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
-    """Returns the type of a socket's session, from its client secret or else its query.
+    """Returns the type of a session, from its client secret or else the query.
 
-    Raises ApiError(validation_error).
+    Raises ApiError(validation_error), also for a model in the query whose name is too long.
     """
+    if len(query.get("model", "")) > MAX_MODEL_NAME:
+        message = f"model: at most {MAX_MODEL_NAME} characters"
+        raise ApiError("validation_error", message, param="model")
     if secret_session is None:
         name = query.get("intent")
         field = "intent"
@@ -55,7 +64,7 @@ async def checked_session(
     if isinstance(session, RealtimeSession):
         voice, names = session.audio.output.voice, speech.openai
         _, tier = await names.agent_model(session.model or DEFAULT_AGENT)
-        await names.choose_voice(voice, tier, "", workspace_id, language="en", field=VOICE_FIELD)
+        await names.choose_voice(voice, tier, workspace_id, language="en", field=VOICE_FIELD)
     return session
 
 

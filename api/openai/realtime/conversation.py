@@ -6,7 +6,7 @@ carries out the effects of turns.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
@@ -16,7 +16,7 @@ from api.openai.realtime import client_events, server_events, turns
 from api.openai.realtime.agent import Agent
 from api.openai.realtime.beta import is_beta, to_beta
 from api.openai.realtime.client_events import ClientEvent, parse_client_event
-from api.openai.realtime.client_secrets import kind_of
+from api.openai.realtime.client_secrets import SCOPES, kind_of
 from api.openai.realtime.faults import RealtimeFault, as_fault
 from api.openai.realtime.input_listener import InputListener
 from api.openai.realtime.items import ItemFeed, MessageItem, from_wire, to_wire
@@ -27,6 +27,7 @@ from api.openai.realtime.turns import Effect, UserTurns
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import json_text
+from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.agents.items import ItemNotFound
 from pipelines.errors import InsufficientCredit
@@ -69,7 +70,12 @@ class RealtimeConversation:
         self._feed = ItemFeed(self._send)
         self._agent = Agent(socket, services, initial, self._feed.items)
         self._responses = Responses(
-            self._agent, self._feed, self._turns, self._send, socket.spawn, self._answered
+            self._agent,
+            self._feed,
+            self._turns,
+            self._send,
+            socket.spawn,
+            answered=lambda left_s: self._input.answered(left_s),
         )
         self._input = InputListener(
             socket, services.speech, self._turns, self._perform, self._responses.last_words
@@ -98,7 +104,7 @@ class RealtimeConversation:
     async def handle(self, event: ClientEvent) -> None:
         """Handles an event of the client. Raises RealtimeFault."""
         try:
-            await _HANDLERS[type(event)](self, event)
+            await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
             if fault.code not in NAMES.races:
@@ -146,38 +152,55 @@ class RealtimeConversation:
         self._responses.cancel(response_id)
 
     async def write(self, event: ServerEvent) -> None:
-        """Sends an event to the client."""
-        message: dict[str, Any] | None = as_wire(event)
-        if self._is_beta and message is not None:
-            message = to_beta(message)
-        if message is not None:
-            await self._socket.send_speech(json_text(message))
+        message = as_wire(event)
+        wire_message = to_beta(message) if self._is_beta else message
+        if wire_message is not None:
+            await self._socket.send_speech(json_text(wire_message))
 
-    def _answered(self, left_s: float) -> None:
-        self._input.answered(left_s)
+    async def _handle(self, event: ClientEvent) -> None:
+        match event:
+            case client_events.UpdateSession():
+                await self._update_session(event.session)
+            case client_events.AppendAudio():
+                await self.append_audio(event.audio)
+            case client_events.CommitAudio():
+                await self._input.commit_turn()
+            case client_events.ClearAudio():
+                self._input.clear()
+                await self._send(server_events.AudioCleared())
+            case client_events.ClearOutput():
+                message = f"'{event.type}' is only for WebRTC and SIP: over WebSocket the client "
+                raise RealtimeFault("invalid_value", f"{message}has the audio.", param="type")
+            case client_events.CreateItem():
+                await self._create_item(event)
+            case client_events.RetrieveItem():
+                with _item_faults("retrieve"):
+                    item = self._feed.items.find(event.item_id)
+                await self._send(server_events.ItemRetrieved(item=to_wire(item)))
+            case client_events.DeleteItem():
+                with _item_faults("delete"):
+                    self._feed.items.delete(event.item_id)
+                await self._send(server_events.ItemDeleted(item_id=event.item_id))
+            case client_events.TruncateItem():
+                with _item_faults("truncate"):
+                    await self.truncate(event.item_id, event.content_index, event.audio_end_ms)
+            case client_events.CreateResponse():
+                await self._responses.create(event.response)
+            case client_events.CancelResponse():
+                self.cancel(event.response_id)
+            case _:
+                assert_never(event)
 
-    # Handlers of the client's events.
-
-    async def _update_session(self, event: client_events.UpdateSession) -> None:
+    async def _update_session(self, update: dict[str, Any]) -> None:
         agent = self._agent
         # The model stays, as with OpenAI, whose agents SDK names its own in every update.
-        update = {**event.session, "model": None}
+        update = {**update, "model": None}
         changed = merged(agent.session, update, voice_frozen=agent.has_spoken)
         await agent.check(changed)
         await self._input.configure(changed)
         agent.session = changed
         await self._send(server_events.SessionUpdated(session=changed.as_json()))
         await agent.warm_up()
-
-    async def _append_audio(self, event: client_events.AppendAudio) -> None:
-        await self.append_audio(event.audio)
-
-    async def _commit_audio(self, event: client_events.CommitAudio) -> None:
-        await self._input.commit_turn()
-
-    async def _clear_audio(self, event: client_events.ClearAudio) -> None:
-        self._input.clear()
-        await self._send(server_events.AudioCleared())
 
     async def _create_item(self, event: client_events.CreateItem) -> None:
         item = from_wire(event.item)
@@ -186,30 +209,6 @@ class RealtimeConversation:
                 if content.audio and not part.text:
                     await self._input.transcribe(part, content.audio)
         await self._feed.insert(item, event.previous_item_id)
-
-    async def _retrieve_item(self, event: client_events.RetrieveItem) -> None:
-        with _item_faults("retrieve"):
-            item = self._feed.items.find(event.item_id)
-        await self._send(server_events.ItemRetrieved(item=to_wire(item)))
-
-    async def _delete_item(self, event: client_events.DeleteItem) -> None:
-        with _item_faults("delete"):
-            self._feed.items.delete(event.item_id)
-        await self._send(server_events.ItemDeleted(item_id=event.item_id))
-
-    async def _truncate_item(self, event: client_events.TruncateItem) -> None:
-        with _item_faults("truncate"):
-            await self.truncate(event.item_id, event.content_index, event.audio_end_ms)
-
-    async def _create_response(self, event: client_events.CreateResponse) -> None:
-        await self._responses.create(event.response)
-
-    async def _cancel_response(self, event: client_events.CancelResponse) -> None:
-        self.cancel(event.response_id)
-
-    async def _clear_output(self, event: client_events.ClearOutput) -> None:
-        message = f"'{event.type}' is only for WebRTC and SIP: over WebSocket the client has the"
-        raise RealtimeFault("invalid_value", f"{message} audio.", param="type")
 
     # Effects of the user's turns.
 
@@ -257,16 +256,17 @@ def _item_faults(action: str) -> Iterator[None]:
         raise RealtimeFault(code, str(error), param="item_id") from None
 
 
-_HANDLERS: dict[type[ClientEvent], Callable[[RealtimeConversation, Any], Awaitable[None]]] = {
-    client_events.UpdateSession: RealtimeConversation._update_session,
-    client_events.AppendAudio: RealtimeConversation._append_audio,
-    client_events.CommitAudio: RealtimeConversation._commit_audio,
-    client_events.ClearAudio: RealtimeConversation._clear_audio,
-    client_events.ClearOutput: RealtimeConversation._clear_output,
-    client_events.CreateItem: RealtimeConversation._create_item,
-    client_events.RetrieveItem: RealtimeConversation._retrieve_item,
-    client_events.DeleteItem: RealtimeConversation._delete_item,
-    client_events.TruncateItem: RealtimeConversation._truncate_item,
-    client_events.CreateResponse: RealtimeConversation._create_response,
-    client_events.CancelResponse: RealtimeConversation._cancel_response,
-}
+routes = socket_routes(
+    "/openai/v1/realtime",
+    SocketRoute(
+        "agent",
+        RealtimeConversation,
+        SCOPES["realtime"],
+        visitors=True,
+        scopes_of=lambda socket, secret: SCOPES[kind_of(socket.query_params, secret)],
+        greets=False,
+        subprotocol="realtime",
+        key_prefix="openai-insecure-api-key.",
+        takes_secrets=True,
+    ),
+)

@@ -6,15 +6,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from api.http.bodies import WHOLE
 from api.native.chat.schemas import CallArguments
+from api.openai.realtime import server_events as events
 from api.openai.realtime.faults import MISSING, wrong, wrong_choice
-from api.openai.realtime.server_events import (
-    AudioCommitted,
-    ItemAdded,
-    ItemDone,
-    Send,
-    WireItem,
-    new_id,
-)
 from api.sockets.tts.events import LenientModel
 from pipelines.agents.items import ConversationItems, Item, Part, PartKind
 from pipelines.audio.decode.stream import decode_base64
@@ -115,8 +108,6 @@ class MessageItem(ItemModel):
 
 
 class FunctionCallItem(ItemModel):
-    """A function call of the model."""
-
     type: Literal["function_call"] = "function_call"
     call_id: Identifier | None = None
     name: Annotated[str, Field(min_length=1, max_length=64)]
@@ -164,7 +155,7 @@ class Truncation(LenientModel):
         return Retention(self.retention_ratio, max_tokens)
 
 
-def to_wire(item: Item) -> WireItem:
+def to_wire(item: Item) -> events.WireItem:
     """Converts an item to its form in events, which have the transcript in place of the audio."""
     head = {"id": item.id, "object": "realtime.item", "type": item.kind, "status": item.status}
     match item.kind:
@@ -184,10 +175,10 @@ def _part(part: Part) -> dict[str, str]:
 
 def from_wire(item: AnyItem) -> Item:
     """Converts a client's item. Audio is dropped: transcribe it first."""
-    item_id = item.id or new_id("item")
+    item_id = item.id or events.new_id("item")
     match item:
         case FunctionCallItem():
-            call_id = item.call_id or new_id("call")
+            call_id = item.call_id or events.new_id("call")
             return Item(
                 item_id,
                 "function_call",
@@ -208,7 +199,7 @@ def from_wire(item: AnyItem) -> Item:
 class ItemFeed:
     """The items of a conversation; sends the client an event about each change."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: events.Send) -> None:
         self.items = ConversationItems()
         self._send = send
 
@@ -216,7 +207,7 @@ class ItemFeed:
         """Adds an item that may still grow. Raises the errors of `ConversationItems.add`."""
         self.items.add(item, after)
         previous = self.items.previous_id(item.id)
-        await self._send(ItemAdded(item=to_wire(item), previous_item_id=previous))
+        await self._send(events.ItemAdded(item=to_wire(item), previous_item_id=previous))
 
     async def insert(self, item: Item, after: str | None = None) -> None:
         """Adds a complete item. Raises the errors of `ConversationItems.add`."""
@@ -227,10 +218,10 @@ class ItemFeed:
         """Announces that an item is complete, unless the client has deleted it."""
         if item.id in self.items:
             previous = self.items.previous_id(item.id)
-            await self._send(ItemDone(item=to_wire(item), previous_item_id=previous))
+            await self._send(events.ItemDone(item=to_wire(item), previous_item_id=previous))
 
     async def commit(self, item: Item) -> None:
         """Adds an utterance of the user."""
         previous = self.items.last_id
-        await self._send(AudioCommitted(item_id=item.id, previous_item_id=previous))
+        await self._send(events.AudioCommitted(item_id=item.id, previous_item_id=previous))
         await self.insert(item)

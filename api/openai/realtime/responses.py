@@ -22,7 +22,7 @@ from api.openai.realtime.session_object import RealtimeSession, ResponseOptions
 from api.openai.realtime.turns import UserTurns
 from api.sockets.kernel.conversation import SessionEnded
 from models.errors import EngineError
-from models.llm.base import FinishReason
+from models.llm.base import TokenUsage
 from pipelines.agents.held_speech import AgentVoice
 from pipelines.agents.interruption import text_between
 from pipelines.agents.items import Item, Part
@@ -35,33 +35,25 @@ from telemetry import tracing
 ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class RealtimeUsage:
-    """Tokens of a response. All input is text to the model; `cached_text` is a part of it."""
-
-    input_text: int = 0
-    output_text: int = 0
-    output_audio: int = 0
-    cached_text: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        output = self.output_text + self.output_audio
-        no_others = {"audio_tokens": 0, "image_tokens": 0}
-        return {
-            "total_tokens": self.input_text + output,
-            "input_tokens": self.input_text,
-            "output_tokens": output,
-            "input_token_details": {
-                "text_tokens": self.input_text,
-                "cached_tokens": self.cached_text,
-                "cached_tokens_details": {"text_tokens": self.cached_text, **no_others},
-                **no_others,
-            },
-            "output_token_details": {
-                "text_tokens": self.output_text,
-                "audio_tokens": self.output_audio,
-            },
-        }
+def usage_json(text: TokenUsage, audio_tokens: int) -> dict[str, Any]:
+    """Returns the tokens of a response, whose input is all text to the model."""
+    output_tokens = text.completion_tokens + audio_tokens
+    no_others = {"audio_tokens": 0, "image_tokens": 0}
+    return {
+        "total_tokens": text.prompt_tokens + output_tokens,
+        "input_tokens": text.prompt_tokens,
+        "output_tokens": output_tokens,
+        "input_token_details": {
+            "text_tokens": text.prompt_tokens,
+            "cached_tokens": text.cached_tokens,
+            "cached_tokens_details": {"text_tokens": text.cached_tokens, **no_others},
+            **no_others,
+        },
+        "output_token_details": {
+            "text_tokens": text.completion_tokens,
+            "audio_tokens": audio_tokens,
+        },
+    }
 
 
 @dataclass(slots=True)
@@ -79,7 +71,7 @@ class RealtimeResponse:
     status: ResponseStatus = "in_progress"
     status_details: dict[str, Any] | None = None
     output: list[WireItem] = field(default_factory=list)
-    usage: RealtimeUsage = RealtimeUsage()
+    usage: dict[str, Any] | None = None  # clients read it of every response that has ended
 
     def end(self, status: ResponseStatus, **details: Any) -> None:
         """Sets the final status. `details` are the `reason` of a response that is cancelled or
@@ -99,8 +91,7 @@ class RealtimeResponse:
             "output_modalities": self.session.output_modalities,
             "max_output_tokens": self.session.max_output_tokens,
             "audio": {"output": {"format": output.format.as_json(), "voice": output.voice}},
-            # Clients read the usage of every response that has ended, whatever its status.
-            "usage": None if self.status == "in_progress" else self.usage.as_json(),
+            "usage": self.usage,
             "metadata": self.metadata,
         }
 
@@ -265,38 +256,46 @@ class ActiveResponse:
     async def _open(self, item: Item) -> OutputItem:
         output = OutputItem(self.response.id, len(self._output), item)
         self._output.append(output)
-        await self._send(
-            events.OutputItemAdded(
-                response_id=self.response.id, output_index=output.index, item=to_wire(item)
-            )
-        )
+        await self._send_item(events.OutputItemAdded, output)
         if self._feed is not None:
             await self._feed.begin(item)
         return output
 
-    async def _call(self, delta: dict[str, object]) -> None:
-        function = delta.get("function") or {}
-        assert isinstance(function, dict)
-        number = int(str(delta.get("index") or 0))
+    async def _send_item(
+        self, kind: type[events.OutputItemAdded | events.OutputItemDone], output: OutputItem
+    ) -> None:
+        item = to_wire(output.item)
+        event = kind(response_id=output.response_id, output_index=output.index, item=item)
+        await self._send(event)
+
+    async def _call(self, delta: dict[str, Any]) -> None:
+        function = delta["function"]
+        number = delta["index"]
         if number not in self._calls:
             item = Item(
                 new_id("item"),
                 "function_call",
                 "assistant",
                 status="in_progress",
-                call_id=str(delta.get("id") or new_id("call")),
-                name=str(function.get("name") or ""),
+                call_id=delta["id"],
+                name=function["name"],
             )
             self._calls[number] = await self._open(item)
         call = self._calls[number]
         if text := function.get("arguments"):
-            call.item.arguments += str(text)
+            call.item.arguments += text
             await self._send(
-                call.event(events.ArgumentsDelta, call_id=call.item.call_id, delta=str(text))
+                call.event(events.ArgumentsDelta, call_id=call.item.call_id, delta=text)
             )
 
     async def _end(self) -> None:
-        self._set_status(self.answer.finish_reason if self.answer else None)
+        if self._reason is not None:
+            self.response.end("cancelled", reason=self._reason)
+        elif self.response.status == "in_progress":  # not failed
+            if self.answer is not None and self.answer.finish_reason == "length":
+                self.response.end("incomplete", reason="max_output_tokens")
+            else:
+                self.response.end("completed")
         is_whole = self.response.status == "completed"
         for output in self._output:
             item = output.item
@@ -312,15 +311,13 @@ class ActiveResponse:
                         arguments=item.arguments,
                     )
                 )
-            await self._send(
-                events.OutputItemDone(
-                    response_id=self.response.id, output_index=output.index, item=to_wire(item)
-                )
-            )
+            await self._send_item(events.OutputItemDone, output)
             if self._feed is not None:
                 await self._feed.finish(item)
         self.response.output = [to_wire(output.item) for output in self._output]
-        self.response.usage = self._usage()
+        usage = self.answer.usage if self.answer else None
+        audio_tokens = round(self.playback.sent_s * AUDIO_TOKENS_PER_S)
+        self.response.usage = usage_json(usage or TokenUsage(0, 0), audio_tokens)
         await self._send(events.ResponseDone(response=self.response.as_json()))
 
     async def _end_message(self, message: OutputItem) -> None:
@@ -347,27 +344,6 @@ class ActiveResponse:
         is_lost = self.response.status == "in_progress"
         played_ms = round(self.playback.played_s * 1000)
         spoken.cut(min(played_ms, spoken.audio_ms) if is_lost else spoken.audio_ms)
-
-    def _set_status(self, finish_reason: FinishReason | None) -> None:
-        if self._reason is not None:
-            self.response.end("cancelled", reason=self._reason)
-        elif self.response.status == "in_progress":
-            if finish_reason == "length":
-                self.response.end("incomplete", reason="max_output_tokens")
-            else:
-                self.response.end("completed")
-
-    def _usage(self) -> RealtimeUsage:
-        usage = self.answer.usage if self.answer else None
-        audio_tokens = round(self.playback.sent_s * AUDIO_TOKENS_PER_S)
-        if usage is None:
-            return RealtimeUsage(output_audio=audio_tokens)
-        return RealtimeUsage(
-            input_text=usage.prompt_tokens,
-            output_text=usage.completion_tokens,
-            output_audio=audio_tokens,
-            cached_text=usage.cached_tokens,
-        )
 
 
 class Responses:

@@ -22,8 +22,6 @@ WireItem: TypeAlias = dict[str, Any]
 
 
 class RealtimeNames(StrictModel):
-    """The tables of `names.yaml`."""
-
     races: frozenset[str | None]
     tags: frozenset[str]
     expected: dict[str, str]

@@ -46,17 +46,9 @@ _GROUPS = frozenset({"audio", "input", "output"})
 _NOT_NULLABLE = _GROUPS | {"model"}
 _MERGED = _GROUPS | {"turn_detection", "transcription", "noise_reduction"}
 _OPTIONAL = ("reasoning", "parallel_tool_calls", "temperature")  # absent on the wire unless set
-_OVERRIDES = (
-    "output_modalities",
-    "instructions",
-    "audio",
-    "tools",
-    "tool_choice",
-    "max_output_tokens",
-    "temperature",
-    "prompt",
-    "reasoning",
-    "parallel_tool_calls",
+_OVERRIDES = frozenset(
+    "output_modalities instructions audio tools tool_choice max_output_tokens temperature prompt "
+    "reasoning parallel_tool_calls".split()
 )
 
 Metadata = Annotated[
@@ -170,17 +162,15 @@ class NoiseReduction(SparseModel):
     strength: Annotated[float, Field(ge=0)] | None = None
 
 
-def _or_default(value: Any) -> Any:
-    return {} if value is None else value
-
-
 class InputAudio(RequestModel):
     """Options of the user's audio.
 
     If `turn_detection` is None, the client commits turns and asks for responses itself.
     """
 
-    format: Annotated[AudioFormat, BeforeValidator(_or_default)] = AudioFormat()
+    format: Annotated[
+        AudioFormat, BeforeValidator(lambda value: {} if value is None else value)
+    ] = AudioFormat()
     transcription: TranscriptionOptions | None = None
     noise_reduction: NoiseReduction | None = None
     turn_detection: TurnDetection | None = ServerVad()
@@ -417,5 +407,5 @@ class ResponseOptions(LenientModel):
     ) -> RealtimeSession:
         """Returns the session with the changes for this response. Raises as `merged` does."""
         fields = self.model_extra or {}
-        overrides = {name: fields[name] for name in _OVERRIDES if name in fields}
+        overrides = {name: value for name, value in fields.items() if name in _OVERRIDES}
         return _changed(session, overrides, "response", voice_frozen)

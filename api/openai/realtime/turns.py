@@ -101,8 +101,6 @@ Effects: TypeAlias = Iterator[Effect]
 
 @dataclass(slots=True, eq=False)
 class UserTurn:
-    """One utterance of the user."""
-
     item_id: str
     start_ms: int
     began_at: float  # seconds, by the clock of `Item.began_at`
@@ -182,7 +180,7 @@ class UserTurns:
             case EagerTranscript():
                 effects = self._expect_end(event, spoken)
             case SpeechResumed():
-                effects = self._resume()
+                effects = iter(()) if self._turn is None else self._drop_draft(self._turn)
             case LiveTranscript():
                 take = self._finish if event.final else self._take_interim
                 effects = take(event, spoken)
@@ -285,10 +283,6 @@ class UserTurns:
             if self._response_id is None:
                 turn.draft = eager.text
                 yield BeginDraft(turn.item_id, eager.text)
-
-    def _resume(self) -> Effects:
-        if self._turn is not None:
-            yield from self._drop_draft(self._turn)
 
     def _finish(self, final: LiveTranscript, spoken: str) -> Effects:
         """Takes the final text of the oldest turn, or of the next part of a long turn."""

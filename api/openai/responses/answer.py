@@ -133,7 +133,6 @@ class ResponseWriter:
         return [*self._close("incomplete"), self._state("incomplete")]
 
     def fail(self, error: Exception) -> list[Event]:
-        """Ends the response with an error."""
         api_error = to_api_error(error)
         code = "server_error" if api_error.status >= 500 else api_error.code
         self.response.status = "failed"

@@ -1,6 +1,5 @@
 """Routes of the Responses dialect. Stored responses are turns of saved chats."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -13,21 +12,12 @@ from starlette.responses import Response
 
 from api.http.errors import ApiError
 from api.http.routing import ChatDep, OperationDep, PlatformDep, PrincipalDep, make_router
-from api.http.streaming import EventStream
+from api.http.streaming import EventStream, named_frame
 from api.openai.pages import CursorPage, CursorQuery, page_of
-from api.openai.responses.answer import Event, ResponseObject, ResponseWriter
+from api.openai.responses import turns
+from api.openai.responses.answer import ResponseObject, ResponseWriter
 from api.openai.responses.body import ResponsesBody
 from api.openai.responses.items import InputItem, to_items
-from api.openai.responses.turns import (
-    PREVIOUS,
-    events_of,
-    no_response,
-    saves_turn,
-    start,
-    to_chat_request,
-    turn_of,
-    whole,
-)
 from models.llm.base import GenerationDelta
 from pipelines.chat.pipeline import Completion
 from pipelines.errors import ChatNotFound
@@ -46,35 +36,31 @@ class DeletedResponse(BaseModel):
 @router.post(
     "/openai/v1/responses",
     summary="Create a response, for OpenAI's clients",
-    responses={
-        200: {
-            "model": ResponseObject,
-            "description": "The response; with `stream`, the events that build it",
-            "content": {"text/event-stream": {}},  # a schema would be read as an event's
-        }
-    },
+    responses=EventStream.documented(
+        ResponseObject, "The response; with `stream`, the events that build it"
+    ),
 )
 async def respond(
     body: ResponsesBody, principal: PrincipalDep, chat: ChatDep, operation: OperationDep
 ) -> Response:
     """Answers a turn of a chat, and saves it unless `store` is false. `previous_response_id`
     continues the chat after that response, even if the response was already continued."""
-    saves = saves_turn(body, principal)
+    saves = turns.saves_turn(body, principal)
     workspace_id = principal.workspace_id
-    request = await to_chat_request(body, chat, workspace_id, operation, saves=saves)
-    completion, writer = await start(request, chat)
+    request = await turns.to_chat_request(body, chat, workspace_id, operation, saves=saves)
+    completion, writer = await turns.start(request, chat)
     if body.stream:
         return EventStream(_frames(completion, writer), completion)
-    return JSONResponse(await whole(completion, writer))
+    return JSONResponse(await turns.whole(completion, writer))
 
 
 @stored.get("/openai/v1/responses/{response_id}", summary="Get a stored response")
 async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep) -> ResponseObject:
     """Returns the response in its final state, without reasoning, which is not stored."""
-    turn = turn_of(response_id)
+    turn = turns.turn_of(response_id)
     saved = (await chat.history.answers(principal.workspace_id, {turn})).get(turn)
     if saved is None or saved.kept is None:
-        raise no_response()
+        raise turns.no_response()
     kept: dict[str, Any] = saved.kept
     response = ResponseObject(
         id=response_id, created_at=kept["created"], model=saved.model, store=True, **kept
@@ -103,11 +89,7 @@ async def list_input_items(
 ) -> CursorPage[InputItem]:
     """Returns what the response read: its input, and the turns that it continues. Instructions are
     not stored."""
-    chat_id, turn = turn_of(response_id)
-    try:
-        messages = await chat.history.load(principal.workspace_id, chat_id, after=turn)
-    except ChatNotFound:
-        raise no_response() from None
+    messages = await turns.conversation_of(response_id, chat, principal.workspace_id)
     items = to_items(messages[:-1], response_id.removeprefix("resp_"))
     if query.order == "desc":
         items.reverse()
@@ -136,13 +118,13 @@ async def count_input_tokens(
     """Lets the model read the input, without an answer and free of charge. At most N an hour,
     where N is the plan's requests a minute."""
     workspace_id = principal.workspace_id
-    request = await to_chat_request(body, chat, workspace_id, operation, saves=False)
+    request = await turns.to_chat_request(body, chat, workspace_id, operation, saves=False)
     if not await platform.request_limits.count_prompts(principal, 1):
         raise ApiError("rate_limited", "too many inputs were counted in this hour")
     try:
         return InputTokens(input_tokens=await chat.completions.read_ahead(request))
     except ChatNotFound:
-        raise no_response(PREVIOUS) from None
+        raise turns.no_response(turns.PREVIOUS) from None
 
 
 @stored.post(
@@ -163,17 +145,13 @@ async def delete_response(
 ) -> DeletedResponse:
     """Deletes the response, and its messages once no other response continues them."""
     try:
-        await chat.history.delete_turn(principal.workspace_id, *turn_of(response_id))
+        await chat.history.delete_turn(principal.workspace_id, *turns.turn_of(response_id))
     except ChatNotFound:
-        raise no_response() from None
+        raise turns.no_response() from None
     return DeletedResponse(id=response_id)
 
 
 async def _frames(completion: Completion, writer: ResponseWriter) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events_of(completion, writer)) as batches:
+    async with aclosing(turns.events_of(completion, writer)) as batches:
         async for events in batches:
-            yield b"".join(map(_frame, events))
-
-
-def _frame(event: Event) -> bytes:
-    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+            yield b"".join(map(named_frame, events))

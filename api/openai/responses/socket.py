@@ -10,17 +10,9 @@ from typing import Any
 from api.http.errors import ApiError, openai_error, to_api_error
 from api.http.limits import require_request
 from api.http.uploads import validated
+from api.openai.responses import turns
 from api.openai.responses.answer import Event, ResponseWriter
 from api.openai.responses.body import ResponsesBody
-from api.openai.responses.turns import (
-    PREVIOUS,
-    events_of,
-    no_response,
-    saves_turn,
-    start,
-    to_chat_request,
-    turn_of,
-)
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import (
@@ -36,7 +28,6 @@ from api.sockets.tts.events import excerpt
 from models.llm.base import ChatMessage
 from pipelines.chat.history import estimate_tokens
 from pipelines.chat.pipeline import ChatRequest, Completion
-from pipelines.errors import ChatNotFound
 
 PATH = "/openai/v1/responses"
 MAX_WAITING = 8  # requests that may wait behind the one that is answered
@@ -219,9 +210,13 @@ class ResponsesConversation(Conversation):
             require_request(await services.platform.request_limits.hit(principal))
             place.take()
             chat_request = await self._to_chat_request(_body_of(request.fields))
-            completion, writer = await start(chat_request, services.chat)
+            completion, writer = await turns.start(chat_request, services.chat)
             request.writer = writer
-            await self._stream(request, completion, writer, chat_request)
+            async with aclosing(turns.events_of(completion, writer)) as batches:
+                async for events in batches:
+                    if writer.response.status in ("completed", "incomplete"):
+                        self._remember(writer.response.id, completion, chat_request)
+                    await self._send(request, events)
         except SessionEnded:
             raise
         except Exception as error:  # every failure before the answer becomes an event
@@ -231,17 +226,23 @@ class ResponsesConversation(Conversation):
 
     async def _to_chat_request(self, body: ResponsesBody) -> ChatRequest:
         principal = self.session.principal
-        saves = saves_turn(body, principal) and not principal.is_visitor
+        saves = turns.saves_turn(body, principal) and not principal.is_visitor
         earlier = self._unstored.find(body.previous_response_id)
         if principal.is_visitor:
             if body.store:
                 message = "store: cannot be set with a browser token; omit it"
                 raise ApiError("insufficient_scope", message, param="store")
             if body.previous_response_id is not None and earlier is None:
-                raise no_response(PREVIOUS)
+                raise turns.no_response(turns.PREVIOUS)
         if body.previous_response_id is not None and earlier is None and not saves:
-            earlier = await self._stored(body.previous_response_id)
-        return await to_chat_request(
+            # Later requests may continue it from memory.
+            earlier = await turns.conversation_of(
+                body.previous_response_id,
+                self.services.chat,
+                principal.workspace_id,
+                turns.PREVIOUS,
+            )
+        return await turns.to_chat_request(
             body,
             self.services.chat,
             principal.workspace_id,
@@ -249,29 +250,6 @@ class ResponsesConversation(Conversation):
             saves=saves,
             earlier=earlier,
         )
-
-    async def _stored(self, response_id: str) -> tuple[ChatMessage, ...]:
-        """Reads the conversation up to a stored response, which later requests may continue from
-        memory. Raises ApiError(not_found)."""
-        chat_id, turn = turn_of(response_id, PREVIOUS)
-        history = self.services.chat.history
-        try:
-            return await history.load(self.session.principal.workspace_id, chat_id, after=turn)
-        except ChatNotFound:
-            raise no_response(PREVIOUS) from None
-
-    async def _stream(
-        self,
-        request: SocketRequest,
-        completion: Completion,
-        writer: ResponseWriter,
-        chat_request: ChatRequest,
-    ) -> None:
-        async with aclosing(events_of(completion, writer)) as batches:
-            async for events in batches:
-                if writer.response.status in ("completed", "incomplete"):
-                    self._remember(writer.response.id, completion, chat_request)
-                await self._send(request, events)
 
     def _remember(self, response_id: str, completion: Completion, request: ChatRequest) -> None:
         """Keeps the conversation of a response that is not stored, before its last event: the
@@ -300,7 +278,9 @@ def _body_of(event: dict[str, Any]) -> ResponsesBody:
 def _error_event(error: ApiError) -> Event:
     body: dict[str, Any] = openai_error(error)["error"]
     status = error.status
-    if error.code == "not_found" and error.param == PREVIOUS:  # clients then send all items again
+    if (
+        error.code == "not_found" and error.param == turns.PREVIOUS
+    ):  # clients then send all items again
         body["code"] = "previous_response_not_found"
         status = 400
     return {"type": "error", "status": status, "error": body}

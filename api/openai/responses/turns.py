@@ -121,6 +121,17 @@ def turn_of(response_id: str, field: str | None = None) -> TurnName:
     return reference[1]
 
 
+async def conversation_of(
+    response_id: str, chat: ChatServices, workspace_id: int, field: str | None = None
+) -> tuple[ChatMessage, ...]:
+    """Reads the conversation up to a stored response. Raises ApiError(not_found)."""
+    chat_id, turn = turn_of(response_id, field)
+    try:
+        return await chat.history.load(workspace_id, chat_id, after=turn)
+    except ChatNotFound:
+        raise no_response(field) from None
+
+
 def no_response(field: str | None = None) -> ApiError:
     """Returns the error for an id that no stored response has."""
     return ApiError("not_found", "no stored response has that id", param=field)

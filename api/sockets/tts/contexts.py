@@ -4,6 +4,7 @@ that do not flush each sentence."""
 import asyncio
 from dataclasses import dataclass
 
+from api.callers import Caller
 from api.services import Services
 from api.sockets.kernel.conversation import Conversation
 from api.sockets.kernel.session import SocketSession
@@ -108,7 +109,7 @@ class ContextsConversation(Conversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         self.session = session
-        self.synthesis = services.speech.synthesis
+        self.caller = Caller(session.principal, session.payer, services.speech)
         self.contexts = OpenContexts(session.spawn, self.on_closed)
         self.flushes: dict[str, AutoFlush] = {}  # by id of the open context
 

@@ -81,19 +81,18 @@ class TtsConversation(ContextsConversation):
             timings=message.timestamps,
             pronunciations=message.pronunciations,
         )
-        workspace_id = self.session.principal.workspace_id
-        directory = self.synthesis.pipeline.directory
+        caller = self.caller
         try:
-            voice = await directory.find_named(message.voice_id or "", workspace_id)
+            voice = await caller.directory.find_named(message.voice_id or "", caller.workspace_id)
         except CODED as error:
             raise ClientFault(to_api_error(error).message) from None
         stream = SpeechStream(
-            synthesis=self.synthesis,
-            workspace_id=workspace_id,
+            synthesis=caller.speech.synthesis,
+            workspace_id=caller.workspace_id,
             voice=voice,
             style=style,
             make_encoder=partial(open_socket_encoder, encoding, sample_rate_hz),
-            operation=self.session.payer,
+            operation=caller.operation,
             boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )

@@ -9,12 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
+from pipelines.audio.encode.encoder import wav_header
 from tests.api.local_server import Server, patient_client, serve_local
 from tests.engines.tone import ToneEngine
 from tests.patience import PATIENCE_S
 
 TEXT = "It costs 5 euros. Shall we go?"
-RAW = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
+RAW: dict[str, Any] = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
 CHARACTER_S = 0.06  # of the tone engine
 
 
@@ -65,10 +66,11 @@ def test_synthesis_returns_a_file_timestamps_and_usage(client: httpx.Client, voi
     assert len(audio) / 32_000 == pytest.approx(len(TEXT) * CHARACTER_S, rel=0.4)
     assert answer["timestampInfo"]["wordAlignment"]["words"] == TEXT.split()
     assert answer["usage"]["processedCharactersCount"] == len(TEXT)
-    wav = client.post(
-        "/tts/v1/voice", json=body | {"audioConfig": RAW | {"audioEncoding": "LINEAR16"}}
-    ).json()
-    assert base64.b64decode(wav["audioContent"])[44:] == audio
+    for encoding in ("LINEAR16", "WAV"):
+        audio_config = RAW | {"audioEncoding": encoding}
+        wav = client.post("/tts/v1/voice", json=body | {"audioConfig": audio_config}).json()
+        header = wav_header(RAW["sampleRateHertz"], len(audio))
+        assert base64.b64decode(wav["audioContent"]) == header + audio
     mp3 = client.post("/tts/v1/voice", json=body).json()  # the default, as Inworld's
     assert base64.b64decode(mp3["audioContent"])[:3] == b"ID3"
 

@@ -6,9 +6,9 @@ import av
 import numpy as np
 import pytest
 
-from api.inworld.messages import FORMATS, InworldEncoding, WholeFile
+from api.inworld.messages import FORMATS, InworldEncoding
 from models.audio import AudioChunk, Pcm
-from pipelines.audio.encode.encoder import AudioEncoder, wav_header
+from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import open_encoder
 
 TIME_S = np.arange(24_000) / 24_000
@@ -55,22 +55,3 @@ def test_every_linear16_chunk_has_its_own_wav_header() -> None:
     parts = encoded(open_encoder(FORMATS["LINEAR16"], 16_000))
     assert all(seconds(part) == pytest.approx((len(part) - 44) / 32_000) for part in parts)
     assert sum(len(part) - 44 for part in parts) == pytest.approx(32_000, abs=4)
-
-
-def test_a_joined_wav_file_has_one_header_with_its_length() -> None:
-    samples = encoded(open_encoder(FORMATS["PCM"], 16_000))
-    length = sum(map(len, samples))
-
-    def joined(encoding: InworldEncoding) -> bytes:
-        file = WholeFile(encoding, 16_000)
-        assert file.is_empty
-        for one in samples:
-            file.add(one)
-        return b"".join(file.finish().blocks(1000))
-
-    encodings: tuple[InworldEncoding, ...] = ("LINEAR16", "WAV")
-    for encoding in encodings:
-        file = joined(encoding)
-        assert file[:44] == wav_header(16_000, length) and len(file) == 44 + length
-        assert seconds(file) == pytest.approx(1.0, abs=0.001)
-    assert joined("PCM") == b"".join(samples)

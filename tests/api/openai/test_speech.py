@@ -242,7 +242,7 @@ def stock(services: Services) -> Services:
 
 
 async def chosen(services: Services, name: str | None, tier: Any, text: str = TEXT) -> str:
-    voice = await services.speech.openai.choose_voice(name, tier, text, 1)
+    voice = await services.speech.openai.choose_voice(name, tier, 1, text=text)
     assert voice is not None
     return f"{voice.info.engine}/{voice.info.key}"
 
@@ -271,12 +271,12 @@ async def test_a_voice_without_the_language_is_replaced_by_another_tier(stock: S
     only_fast = with_speakers(stock, fast=described(load_yaml(HibariConfig, "tts/hibari")))
     assert await chosen(only_fast, "shimmer", "quality") == "hibari/heart"
     assert (
-        await only_fast.speech.openai.choose_voice("onyx", "quality", TEXT, 1) is None
+        await only_fast.speech.openai.choose_voice("onyx", "quality", 1, text=TEXT) is None
     )  # the default
 
 
 async def test_choose_voice_returns_none_without_a_name(stock: Services) -> None:
-    assert await stock.speech.openai.choose_voice(None, "fast", TEXT, 1) is None
+    assert await stock.speech.openai.choose_voice(None, "fast", 1, text=TEXT) is None
 
 
 async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
@@ -294,5 +294,5 @@ async def test_a_ready_custom_voice_overrides_the_openai_voice_of_its_name(
     monkeypatch.setattr(stock.voices.custom.directory, "find_custom", find_custom)
     assert await chosen(stock, "alloy", "quality") == "kokoro/af_alloy"
     made = True
-    assert await stock.speech.openai.choose_voice("alloy", None, TEXT, 1) == own
+    assert await stock.speech.openai.choose_voice("alloy", None, 1, text=TEXT) == own
     assert await chosen(stock, "echo", None) == "kokoro/am_echo"

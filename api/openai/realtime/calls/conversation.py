@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Scope
 
+from api.openai.realtime import server_events as events
 from api.openai.realtime.client_events import (
     ClearOutput,
     CreateResponse,
@@ -16,15 +17,6 @@ from api.openai.realtime.client_events import (
 from api.openai.realtime.client_secrets import SessionKind
 from api.openai.realtime.conversation import RealtimeConversation
 from api.openai.realtime.faults import RealtimeFault
-from api.openai.realtime.server_events import (
-    AudioDelta,
-    OutputCleared,
-    OutputStarted,
-    OutputStopped,
-    ResponseDone,
-    ServerEvent,
-    UserSpeechStarted,
-)
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import Conversation
@@ -86,8 +78,12 @@ class CallConversation(Conversation):
         formats = {name: {**(audio.get(name) or {}), "format": PCM} for name in ("input", "output")}
         self._socket = socket
         self._loudspeaker = peer.loudspeaker
-        self._loudspeaker.started = self._started
-        self._loudspeaker.stopped = self._stopped
+        self._loudspeaker.started = lambda item: self._report(
+            events.OutputStarted(response_id=item.response_id)
+        )
+        self._loudspeaker.stopped = lambda item: self._report(
+            events.OutputStopped(response_id=item.response_id)
+        )
         self._cut: dict[str, SpokenItem] = {}  # dropped speech, by the id of its active response
         self._agent = RealtimeConversation(
             socket, services, {**session, "audio": formats}, self._deliver
@@ -125,29 +121,23 @@ class CallConversation(Conversation):
     def error(self, message: str) -> str:
         return self._agent.error(message)
 
-    def _started(self, item: "SpokenItem") -> None:
-        self._report(OutputStarted(response_id=item.response_id))
-
-    def _stopped(self, item: "SpokenItem") -> None:
-        self._report(OutputStopped(response_id=item.response_id))
-
-    def _report(self, event: ServerEvent) -> None:
+    def _report(self, event: events.ServerEvent) -> None:
         if not self._socket.ended:
             self._socket.spawn(self._agent.write(event), event.type)
 
-    async def _deliver(self, event: ServerEvent) -> None:
+    async def _deliver(self, event: events.ServerEvent) -> None:
         match event:
-            case AudioDelta():
+            case events.AudioDelta():
                 if event.response_id not in self._cut:
                     speech = b64decode(event.delta)
                     self._loudspeaker.play(event.response_id, event.item_id, speech)
                 self._socket.touch()
-            case UserSpeechStarted():
+            case events.UserSpeechStarted():
                 await self._agent.write(event)
                 detection = self._agent.session.audio.input.turn_detection
                 if detection is not None and detection.interrupt_response:
                     await self._drop(self._loudspeaker.clear())
-            case ResponseDone():
+            case events.ResponseDone():
                 await self._agent.write(event)
                 await self._end(event.response["id"], event.response["status_details"] or {})
             case _:
@@ -176,7 +166,7 @@ class CallConversation(Conversation):
         """Reports speech that was dropped. The conversation forgets it once its response ends."""
         self._cut |= {item.response_id: item for item in items if not item.is_complete}
         for item in items:
-            await self._agent.write(OutputCleared(response_id=item.response_id))
+            await self._agent.write(events.OutputCleared(response_id=item.response_id))
             if item.is_complete:
                 await self._truncate(item)
 

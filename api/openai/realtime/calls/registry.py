@@ -43,11 +43,8 @@ class Calls:
     """The calls of this process, by id. Without `settings`, there are none."""
 
     settings: WebRtcSettings | None
-    tasks: TaskSet = field(init=False)
+    tasks: TaskSet = field(default_factory=lambda: TaskSet(_failed))
     _calls: dict[str, Call] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.tasks = TaskSet(_failed)
 
     async def open_peer(self) -> "Peer":
         """Creates a peer connection. Raises ApiError(not_found) or ApiError(unavailable)."""

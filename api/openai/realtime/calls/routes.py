@@ -13,19 +13,12 @@ from starlette.responses import Response
 from api.http.bodies import body_chunks, parse_json
 from api.http.context import context_of
 from api.http.errors import CLOSE, ApiError, InvalidField
-from api.http.routing import (
-    PrincipalDep,
-    credential_of,
-    make_router,
-    require_scopes,
-    services_of,
-)
+from api.http.routing import PrincipalDep, credential_of, make_router, require_scopes, services_of
 from api.http.uploads import UploadLimits, form_schema, receive_form
 from api.openai.realtime.calls.conversation import CallConversation, CallTransport
 from api.openai.realtime.calls.registry import Call
 from api.openai.realtime.client_secrets import SCOPES, checked_session, kind_of
 from api.openai.realtime.server_events import new_id
-from api.openai.realtime.session_object import MAX_MODEL_NAME
 from api.services import InfrastructureServices
 from api.sockets.kernel.routes import registered
 from api.sockets.kernel.session import SecretSession, SocketSession
@@ -78,13 +71,10 @@ async def create_call(request: Request, principal: PrincipalDep) -> Response:
     infrastructure = services.infrastructure
     sockets = infrastructure.sockets
     offer, options = await _read(request)
-    model = request.query_params.get("model", "")
-    if len(model) > MAX_MODEL_NAME:
-        message = f"model: at most {MAX_MODEL_NAME} characters"
-        raise ApiError("validation_error", message, param="model")
     secret_session = await services.platform.client_secrets.configuration(principal)
     kind = kind_of(request.query_params, secret_session or options or None)
     require_scopes(sockets.authenticator, principal, SCOPES[kind], visitors=True)
+    model = request.query_params.get("model")
     takes_query = secret_session is None and kind == "realtime" and model
     chosen = {"model": model, **options} if takes_query else options
     await checked_session(kind, chosen, principal.workspace_id, services.speech)

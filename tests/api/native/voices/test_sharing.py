@@ -297,7 +297,7 @@ async def test_a_shared_voice_cannot_replace_a_stock_voice(
         await client.patch(f"/voices/{voice_id}", headers=auth, json={"name": name})
         said = await synthesize(client, other_auth, voice=stock)
         assert said.json()["audio_base64"] == usual
-        choice = await services.speech.openai.choose_voice("alloy", None, "Hi.", theirs)
+        choice = await services.speech.openai.choose_voice("alloy", None, theirs, text="Hi.")
         assert choice is None or choice.id != voice_id
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from api.openai.realtime import server_events as events
 from api.openai.realtime.faults import RealtimeFault
 from api.openai.realtime.items import to_wire
-from api.openai.realtime.responses import RealtimeResponse, RealtimeUsage
+from api.openai.realtime.responses import RealtimeResponse, usage_json
 from api.openai.realtime.session_object import RealtimeSession, TranscriptionSession, merged
+from models.llm.base import TokenUsage
 from pipelines.agents.items import Item, Part
 
 SESSION = merged(
@@ -63,8 +64,10 @@ def ended_responses() -> list[RealtimeResponse]:
     """One of each way to end."""
     completed, cancelled, cut, failed = (response() for _ in range(4))
     completed.output = [ANSWER, CALL]
-    completed.usage = RealtimeUsage(10, 3, 4, 5)
+    completed.usage = usage_json(TokenUsage(10, 3, cached_tokens=5), audio_tokens=4)
     completed.end("completed")
+    for response_ in (cancelled, cut, failed):
+        response_.usage = usage_json(TokenUsage(0, 0), audio_tokens=0)
     cancelled.end("cancelled", reason="turn_detected")
     cut.end("incomplete", reason="max_output_tokens")
     failed.conversation_id = failed.metadata = None
