@@ -97,11 +97,13 @@ class AudioEncoder(ABC):
 
     def encode(self, chunk: AudioChunk) -> list[bytes]:
         """Encode a chunk; return the messages that are ready, perhaps none."""
-        before: list[bytes] = []
-        if self._resampler is None or chunk.sample_rate != self._resampler.from_hz:
-            before = self.flush()  # another voice, which begins where the one before ended
-            self._resampler = StreamResampler(chunk.sample_rate, self._rate)
-        return before + self._write(self._resampler.process(chunk.pcm), last=False)
+        pcm: list[Pcm] = []
+        if self._resampler is not None and chunk.sample_rate != self._resampler.from_hz:
+            pcm.append(self._resampler.flush())  # another voice begins where this one ended
+            self._resampler = None
+        self._resampler = self._resampler or StreamResampler(chunk.sample_rate, self._rate)
+        pcm.append(self._resampler.process(chunk.pcm))
+        return self._write(np.concatenate(pcm), last=False)
 
     def flush(self) -> list[bytes]:
         """Return the messages that are still held back; the encoder may continue afterwards."""

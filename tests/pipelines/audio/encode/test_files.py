@@ -68,3 +68,15 @@ def test_samples_beyond_full_scale_are_clipped_not_wrapped() -> None:
     loud = np.full(2400, 1.5, dtype=np.float32)
     pcm, _ = decode(encode(AudioChunk(loud, 24_000), "wav").data)
     assert np.min(pcm) > 0.99
+
+
+@pytest.mark.parametrize("output_format", CODECS)
+def test_voices_of_two_rates_are_encoded_into_one_file(output_format: FileFormat) -> None:
+    encoder = FileEncoder(output_format, 24_000)
+    voices = [AudioChunk(sine(24_000, 24_000), 24_000), AudioChunk(sine(16_000, 16_000), 16_000)]
+    data = b"".join([part for chunk in voices for part in encoder.encode(chunk)])
+    data += b"".join(encoder.flush())
+    decoded, sample_rate = decode(data)
+    assert len(decoded) / sample_rate == pytest.approx(2.0, abs=0.09)
+    if output_format in ("wav", "flac"):  # the others repeat the start of each page or frame
+        assert data.count(data[:4]) == 1
