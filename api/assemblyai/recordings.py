@@ -21,6 +21,7 @@ from api.assemblyai.transcripts import (
 )
 from api.callers import Caller, CallerDep
 from api.dialects.requests import check_model
+from api.http.bodies import ADDRESS_TOO_LONG
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, make_router
 from api.http.uploads import BINARY, UploadLimits, multipart_boundary, receive_file
@@ -235,7 +236,7 @@ Part = Literal["sentences", "paragraphs", "srt", "vtt", "word-search"]
     f"{TRANSCRIPTS}/{{transcript_id:uuid}}/{{part}}",
     summary="Get a part of a transcript, for AssemblyAI's clients",
     response_class=JSONResponse,
-    responses={200: {"content": dict.fromkeys(MEDIA_TYPES.values(), {})}},
+    responses={200: {"content": dict.fromkeys(MEDIA_TYPES.values(), {})}, **ADDRESS_TOO_LONG},
 )
 async def get_part(
     transcript_id: UUID,

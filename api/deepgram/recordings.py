@@ -20,7 +20,7 @@ from api.callers import Caller, CallerDep
 from api.deepgram import options
 from api.deepgram.findings import Replacements, entities_json, search_hits
 from api.dialects.requests import fetched
-from api.http.bodies import ErrorBody, parse_json, read_json
+from api.http.bodies import ADDRESS_TOO_LONG, parse_json, read_json
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import PlatformDep, make_router
 from api.http.streaming import while_connected
@@ -221,7 +221,7 @@ class RecordingUrl(BaseModel):
             "content": {"application/octet-stream": {"schema": RECORDING}},
         }
     },
-    responses={414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}},
+    responses=ADDRESS_TOO_LONG,
 )
 async def transcribe_recording(
     request: Request,

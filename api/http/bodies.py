@@ -240,6 +240,12 @@ class ErrorBody(BaseModel):
     message: str
 
 
+# Documents that a valid request may be refused because its texts are in the address.
+ADDRESS_TOO_LONG: dict[int | str, dict[str, Any]] = {
+    414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}
+}
+
+
 class Done(BaseModel):
     """Confirmation of a change or deletion."""
 

@@ -1,7 +1,7 @@
 """The OpenAPI document matches the service: schemathesis calls every operation."""
 
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import httpx
@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.config import SchemathesisConfig
 from schemathesis.generation.feedback import FeedbackSources
-from schemathesis.generation.meta import CoveragePhaseData
+from schemathesis.generation.meta import CoveragePhaseData, CoverageScenario
 from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
@@ -270,7 +270,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def described() -> BaseSchema:
     # The document says once that U+0000 is 400, not of each string.
-    config = SchemathesisConfig.from_dict({"generation": {"allow-x00": False}})
+    refusals = ["400", "401", "403", "404", "405", "406", "409", "414", "415", "429", "5xx"]
+    config = SchemathesisConfig.from_dict(
+        {
+            "generation": {"allow-x00": False},
+            "checks": {"negative_data_rejection": {"expected-statuses": refusals}},
+        }
+    )
     return schemathesis.openapi.from_dict(DOCUMENT, config=config)
 
 
@@ -278,18 +284,39 @@ def described() -> BaseSchema:
 def test_every_operation_behaves_as_documented(
     described: BaseSchema, server: Server, method: str, path: str
 ) -> None:
+    request_each(described, method, path, lambda case: call_and_validate(case, server))
+
+
+def test_each_field_of_a_body_is_varied_or_left_out(
+    described: BaseSchema,
+) -> None:
+    descriptions = set[str]()
+
+    def add(case: Any) -> None:
+        descriptions.add(str(case.meta.phase.data.description).split(" value: ")[0])
+
+    request_each(described, "post", "/cartesia/tts/bytes", add)
+    schema = DOCUMENT["components"]["schemas"]["CartesiaText"]
+    assert {f"Missing required property: {name}" for name in schema["required"]} <= descriptions
+    assert {f"Object with valid '{name}'" for name in schema["properties"]} <= descriptions
+
+
+def request_each(
+    described: BaseSchema, method: str, path: str, call: Callable[[Any], object]
+) -> None:
+    """Call with each generated request to an operation that is no repetition."""
     tried = set[Hashable]()
 
-    def call(case: Any) -> None:
+    def call_new(case: Any) -> None:
         if not is_repetition(case, tried):
-            call_and_validate(case, server)
+            call(case)
 
     # As `described.parametrize()`, which makes the requests of all operations, in seconds, in each
     # process that collects tests.
     build_operation_test(
         config=described.config,
         operation=described[path][method],
-        test_func=call,
+        test_func=call_new,
         given_kwargs={},
         feedback=FeedbackSources(),
         explicit_settings=settings(
@@ -303,12 +330,15 @@ def test_every_operation_behaves_as_documented(
 
 
 def is_repetition(case: Any, tried: set[Hashable]) -> bool:
-    """Whether a request differs from one of those `tried` only in the value that breaks, or fits,
-    the same rule of the same field."""
+    """Whether a request differs from one of those `tried` only in its value for the same rule of
+    the same field, or is another method that the path does not have."""
     phase = case.meta.phase.data if case.meta else None
     if EXAMPLES > FEW or case.meta is None or not isinstance(phase, CoveragePhaseData):
         return False
-    rule = (case.meta.generation.mode, phase.scenario, phase.parameter, phase.location)
+    # Only the description names the field of a body that is valid, or is missing.
+    is_of_method = phase.scenario == CoverageScenario.UNSPECIFIED_HTTP_METHOD
+    about = "" if is_of_method else phase.description
+    rule = (case.meta.generation.mode, phase.scenario, phase.parameter, phase.location, about)
     repeats = rule in tried
     tried.add(rule)
     return repeats
