@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from models.errors import EngineLost
 
 logger = logging.getLogger(__name__)
+PartT = TypeVar("PartT")
 
 BLOCK = 2**21
 ZEROS = bytes(BLOCK)
@@ -32,9 +33,15 @@ class LoadedNetwork:
         give_back()  # the library's modules refer to each other
 
     def _loaded(self) -> Any:
-        if self._network is None:
-            raise EngineLost("the model was unloaded")
-        return self._network
+        return still_loaded(self._network)
+
+
+def still_loaded(part: PartT | None) -> PartT:
+    """Return a part of a model that `close`, in another thread, replaces by None. Raises
+    EngineLost."""
+    if part is None:
+        raise EngineLost("the model was unloaded")
+    return part
 
 
 def forget_frames(error: BaseException | None) -> None:

@@ -26,7 +26,7 @@ from transformers.models.whisper.generation_whisper import _median_filter
 
 from models.audio import Pcm
 from models.errors import EngineError
-from models.memory import LoadedNetwork
+from models.memory import LoadedNetwork, still_loaded
 from models.stt.whisper.calls import Aligned, CallAbandoned, Generated
 from models.stt.whisper_cuda.log_mel import LogMel
 
@@ -299,7 +299,7 @@ class TorchWhisper(LoadedNetwork):
         before = [*sot_sequence, self._first_time - 1]
         tokens = torch.tensor([[*before, *text, self._end]], device=states.device)
         network = self._loaded()
-        with torch.inference_mode(), self._attention as weights:
+        with torch.inference_mode(), still_loaded(self._attention) as weights:
             scores = network(
                 encoder_outputs=BaseModelOutput(last_hidden_state=states), decoder_input_ids=tokens
             ).logits[0, len(before) - 1 : -2, : self._end]

@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache, StaticLayer
 
 from models.audio import Pcm, resample
 from models.errors import ContextLengthExceeded
-from models.memory import LoadedNetwork
+from models.memory import LoadedNetwork, still_loaded
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, VoicePrompt
 
 Tensor: TypeAlias = torch.Tensor
@@ -141,9 +141,7 @@ class CsmModel(LoadedNetwork):
             return _FrameBatch(self._step, speech, noise)
 
     def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
-        self._loaded()
-        assert self._batch is not None
-        return self._batch.frame(speech, noise)
+        return still_loaded(self._batch).frame(speech, noise)
 
     def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
         """Generates the next frame of each row, int64 [rows, 1, codebooks], which the backbone then

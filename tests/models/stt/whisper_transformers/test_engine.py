@@ -13,6 +13,7 @@ from configs.load import load_yaml
 from configs.schema.models.stt import TransformersWhisperConfig
 from models.audio import Pcm
 from models.errors import EngineError, EngineLost, UnsupportedLanguage, WeightsMissing
+from models.memory import LoadedNetwork
 from models.registry import STT, load_model
 from models.stt.base import STT_SAMPLE_RATE, Transcript, TranscriptionRequest
 from models.stt.options import RecognitionOptions
@@ -157,6 +158,20 @@ def test_a_closed_engine_raises_and_frees_its_weights(folder: Path) -> None:
     with pytest.raises(EngineLost):
         made.transcribe([TranscriptionRequest(noise(1.0))])
     assert network() is None
+
+
+def test_times_of_words_while_the_engine_is_being_closed_raise_engine_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = TransformersWhisperEngine(config(**NO_RETRIES), OneFolder(folder))
+    request = TranscriptionRequest(noise(2.0), options=RecognitionOptions(words=True))
+    assert closing.transcribe([request])[0].segments
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadedNetwork, "close", lambda _: None)  # not done yet
+        closing.close()
+    with pytest.raises(EngineLost):
+        closing.transcribe([request])
+    closing.close()
 
 
 def test_the_shipped_configuration_loads_and_its_model_info_names_the_device(folder: Path) -> None:

@@ -23,6 +23,7 @@ from models.errors import (
     UnsupportedLanguage,
     WeightsCorrupt,
 )
+from models.memory import LoadedNetwork
 from models.registry import TTS, load_model
 from models.tts import trimming
 from models.tts.base import PackRef, SynthesisRequest
@@ -360,6 +361,20 @@ def test_silence_around_the_speech_is_trimmed_and_pauses_are_kept() -> None:
     made = np.concatenate(list(trimming.without_ends(iter(pieces), rate)))
     assert len(made) == 30 + 100 + 300 + 100 + 120
     assert (made[30:130] == 1).all() and (made[430:530] == 1).all() and made.sum() == 200
+
+
+def test_a_frame_while_the_engine_is_being_closed_raises_engine_lost(
+    config: CsmConfig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = csm_engine.CsmEngine(config, OneFolder(folder))
+    running = closing.synthesize(asked())
+    next(running)
+    with monkeypatch.context() as patch:
+        patch.setattr(LoadedNetwork, "close", lambda _: None)  # not done yet
+        closing.close()
+    with pytest.raises(EngineLost):
+        list(running)
+    closing.close()
 
 
 def test_a_closed_or_unreferenced_engine_frees_its_weights(config: CsmConfig, folder: Path) -> None:
