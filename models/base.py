@@ -78,7 +78,7 @@ class ModelInfo:
     created: int  # when the weights were published, Unix seconds
     languages: tuple[str, ...] = ()  # ISO 639-1 codes
     aliases: tuple[str, ...] = ()
-    device: str = "cpu"  # device that it computes on
+    device: str = "cpu"  # that it computes on; "cuda" also for other GPUs, as in PyTorch
     config: str = ""  # name of its configuration
     description: str | None = None  # notes for its users
     tier: Tier | None = None  # tts only

@@ -83,7 +83,7 @@ class LlamaCppEngine(ChatEngine):
             tools=config.chat_template is not None or ("tools" in template and MARK in template),
             max_concurrency=config.parallel,
             pausable=not config.gpu_layers,
-            device="gpu" if config.gpu_layers else "cpu",
+            device="cuda" if config.gpu_layers else "cpu",
         )
         self.clears_memory = not config.gpu_layers  # the cache of the slots
         self._config = config

@@ -74,6 +74,7 @@ class VllmBatch:
             ) from error
         try:
             self.size, self.ends = self._vocabulary()
+            self.device: str = self.check().vllm_config.device_config.device_type
         except BaseException:
             self.stop()
             self.join()

@@ -14,7 +14,11 @@ class VllmEngine(TokenEngine):
         writer = PromptWriter(folder, config)
         self._batch = VllmBatch(folder, config)
         super().__init__(
-            config, writer, logits=self._batch.size, ends=self._batch.ends, device="cuda"
+            config,
+            writer,
+            logits=self._batch.size,
+            ends=self._batch.ends,
+            device=self._batch.device,
         )
 
     def __del__(self) -> None:

@@ -17,6 +17,7 @@ from jsonschema import validate  # type: ignore[import-untyped]
 pytestmark = [pytest.mark.vllm, pytest.mark.weights, pytest.mark.timeout(1200)]
 HANDLERS = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
 pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` runs these tests")
+torch = pytest.importorskip("torch")
 
 from models.errors import DeviceFailed, EngineError, EngineLost  # noqa: E402
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions  # noqa: E402
@@ -68,6 +69,10 @@ def is_alive(pid: int) -> bool:
 async def test_the_model_answers_a_question(engine: VllmEngine) -> None:
     question = ask("What is the capital of France?", temperature=0.0, max_tokens=12)
     assert "Paris" in await text_of(engine, question)
+
+
+def test_the_device_is_that_of_the_installed_build(engine: VllmEngine) -> None:
+    assert engine.capabilities.device == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 async def test_the_same_seed_gives_the_same_answer(engine: VllmEngine) -> None:
