@@ -46,6 +46,7 @@ LIMITS = {
     "part_mb": JOBS.part_mb,
     "most_parts": JOBS.most_parts,
 }
+PREVIEWS = load_yaml(dict[str, str], "preview_sentences")  # by language
 HEADERS = {
     # Only our own files run, and no other site may frame a page that holds a key.
     "Content-Security-Policy": (
@@ -83,7 +84,7 @@ async def _index(request: Request) -> Response:
         "operator": settings.operator_token is not None,
         "plans": [plan.id for plan in plans.plans],  # the operator has no API key to list them
         "limits": LIMITS,
-        "previews": load_yaml(dict[str, str], "preview_sentences"),
+        "previews": PREVIEWS,
         "events": EVENT_KINDS,
         "scopes": SCOPES,
     }

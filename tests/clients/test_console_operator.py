@@ -20,7 +20,7 @@ CANARIES = """(() => {
         if (path !== '/operator/overview') return answer;
         const overview = await answer.json();
         for (const model of Object.values(overview.models)) {
-            model.canary = {id: 'svc/new', share: 0.12};
+            model.canary = {id: 'svc/new', share: 0.004};
         }
         return new Response(JSON.stringify(overview));
     };
@@ -84,7 +84,7 @@ def test_the_overview_names_a_canary(operator: Page) -> None:
     operator.call(CANARIES)
     wait_until(
         operator,
-        "rows('[aria-label=Deployments]').join().includes('12 % of the requests go to svc/new')",
+        "rows('[aria-label=Deployments]').join().includes('0.4 % of the requests go to svc/new')",
     )
 
 
@@ -135,6 +135,11 @@ def test_a_configuration_is_checked_and_deployed_after_a_question(operator: Page
     run(operator, "(scrollTo(0, document.body.scrollHeight), true)")
     press(operator, "Check")
     wait_until(operator, "failed() === 'The configuration cannot be deployed.'")
+    go(operator, "operator/overview")
+    wait_until(operator, "rows('[aria-label=Deployments]').length")
+    go(operator, "operator/models")
+    wait_until(operator, f"labelled('{label}')")
+    assert run(operator, "failed()") == "The configuration cannot be deployed."
     assert run(operator, "at('pre').innerText") == "svc/broken: its weights are missing"
     box = run(operator, "(({top, bottom}) => [top, bottom])(at('pre').getBoundingClientRect())")
     assert 0 <= box[0] and box[1] <= run(operator, "innerHeight")

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from api.console.routes import LIMITS, STATIC_DIR
+from api.console.routes import LIMITS, PREVIEWS, STATIC_DIR
 from tests.openapi import document
 
 LIST = re.compile(r'\[(?:"[^"\n]*"(?:, )?)+\]')
@@ -65,6 +65,8 @@ async def test_the_page_has_the_events_and_scopes_of_the_document(
     events = schemas["NewWebhook"]["properties"]["events"]["items"]["enum"]
     assert about["events"] == events and "job.failed" in events
     assert frozenset(about["scopes"]) in set(enumerations(schemas["NewApiKey"]))
+    assert about["limits"] == LIMITS
+    assert about["previews"] == PREVIEWS and "en" in PREVIEWS
 
 
 def test_every_limit_that_a_page_states_comes_with_the_page() -> None:

@@ -80,13 +80,13 @@ async function showPanel({ name, rest }) {
     frame.main.replaceChildren(waiting);
     try {
       const module = await import(`./panels/${name}.js`);
+      if (mine !== frame || chosen !== name) return; // a panel that is dropped would leave its listeners
       panel = panels.get(name) || module.default();
     } catch (error) {
       console.warn(error);
       waiting.textContent = t("loading.failed", { reason: error.message });
       return;
     }
-    if (mine !== frame || chosen !== name) return;
     panels.set(name, panel);
   }
   if (frame.main.firstChild !== panel.element) {

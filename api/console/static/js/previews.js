@@ -8,7 +8,7 @@ import { get, put } from "./store.js";
 import { busy, h, iconButton, select, setButton } from "./ui.js";
 import { refreshCredit, voices as allVoices } from "./work.js";
 
-const sentences = about.previews;
+const sentences = about.previews || {};
 const cache = new Map(); // blobs of previews by voice
 on("leave", () => cache.clear(), true);
 let sounding = null; // the button whose preview is played
@@ -44,7 +44,6 @@ async function previewOf(voice) {
   refreshCredit();
   return blob;
 }
-
 
 // A button that plays the preview of `current()`, and stops it.
 export function previewButton(current, place) {

@@ -111,8 +111,10 @@ export function status() {
   const failed = h("div.failed", { role: "alert", hidden: true });
   const made = h("div.status", said, failed);
   let ticking = 0;
+  let failedWork = null;
   const clear = () => {
     clearInterval(ticking);
+    failedWork = null;
     said.textContent = "";
     failed.hidden = true;
     failed.replaceChildren();
@@ -129,6 +131,7 @@ export function status() {
     clear();
     if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
     failed.hidden = false;
+    failedWork = retry;
     failed.append(icon("warn"), h("p", sentence(error.message)));
     const help = helpFor(error);
     if (help) failed.append(help);
@@ -137,8 +140,8 @@ export function status() {
     else if (again) failed.append(again);
     if (isNew) failed.scrollIntoView({ block: "nearest" });
   };
-  // Takes back a failure whose work has succeeded since.
-  made.recover = () => failed.hidden || clear();
+  // Takes back the failure of a work that has succeeded since, and no other failure, such as that of a button.
+  made.recover = (work) => failedWork === work && clear();
   const countDown = (seconds, place, again) => {
     const line = h("p.wait", { "aria-live": "off" });
     place.append(line);
@@ -344,7 +347,7 @@ export async function removed(path, title, question) {
 
 // Shows a part of a panel by its `load`; a failure is shown in `place`, and can be tried again.
 export function shownBy(load, place, made) {
-  made.show = () => Promise.resolve(load()).then(place.recover, (error) => place.fail(error, made.show));
+  made.show = () => Promise.resolve(load()).then(() => place.recover(made.show), (error) => place.fail(error, made.show));
   return made;
 }
 

@@ -85,7 +85,6 @@ export async function dictionariesChanged() {
 // read again, or 0. Failures are shown in `place`.
 export function watch(panel, place, path, draw) {
   let next = 0;
-  let hasFailed = false;
   let isGone = false;
   const made = { isShown: false };
   on("route", ({ name }) => { made.isShown = name === panel; });
@@ -94,13 +93,11 @@ export function watch(panel, place, path, draw) {
     try {
       const { data } = await ask(path);
       if (isGone) return;
-      if (hasFailed) place.recover(); // not the failure of a button
-      hasFailed = false;
+      place.recover(made.look);
       const pause = draw(data);
       if (pause) next = setTimeout(made.look, pause);
     } catch (error) {
       if (isGone) return;
-      hasFailed = true;
       place.fail(error, made.look);
     }
   };

@@ -27,7 +27,7 @@ function byLabel(samples, label) {
 }
 
 // The id of a model, and the canary that gets a share of its requests.
-const modelText = (model) => [model?.id || "", model?.canary && h("p.hint", t("operator.canary", { id: model.canary.id, percent: Math.round(model.canary.share * 100) }))];
+const modelText = (model) => [model?.id || "", model?.canary && h("p.hint", t("operator.canary", { id: model.canary.id, percent: number(100 * model.canary.share, 1) }))];
 
 export function overview() {
   const place = status();
