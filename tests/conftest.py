@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -78,16 +78,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if b"mark.ray" in collection_path.read_bytes() else True
 
 
-def pytest_collection() -> None:
-    """Collects no garbage among the modules of all tests, which stay."""
+@pytest.hookimpl(wrapper=True)  # also around the collection of xdist's controller, which has none
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects no garbage while the modules of all tests are imported, which stay, and keeps what
+    all tests share out of later collections, which else visit it each."""
     gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    """Keeps what all tests share out of the collections of garbage, which else visit it each."""
-    gc.collect()
-    gc.freeze()
-    gc.enable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended

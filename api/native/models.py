@@ -38,7 +38,9 @@ class Model(BaseModel):
         default=None, description="Model that takes over once its weights are downloaded."
     )
     canary: RunningCanary | None = Field(
-        default=None, description="New model that gets a `share` of the requests, 0 to 1."
+        default=None,
+        description="New model that gets a `share` of the requests, 0 to 1. Each replica has its "
+        "own canary; this is that of the replica that reported last.",
     )
 
 

@@ -246,8 +246,9 @@ def main() -> None:
     Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
     """
     of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights, check_ray)
-    checks: dict[str, Check] = {}
-    checks |= {check.__name__.removeprefix("check_"): check for check in of_machine}
+    checks: dict[str, Check] = {
+        check.__name__.removeprefix("check_"): check for check in of_machine
+    }
     try:
         settings = load_settings(new=False)  # a look changes nothing
     except SettingsError as error:

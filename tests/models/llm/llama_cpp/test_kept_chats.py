@@ -23,10 +23,15 @@ SEAS = "In this sea there are many islands, old ships and a lighthouse. " * 6
 
 
 @pytest.fixture(autouse=True)
-def no_engine_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_engine_before() -> None:
     gc.collect()
     metrics.chats_kept_bytes.set(0)
-    monkeypatch.setattr(kept_chats, "LEAST_TOKENS", 64)  # prompts of half the length are as telling
+
+
+@pytest.fixture(autouse=True)
+def short_prompts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of half the length are as telling."""
+    monkeypatch.setattr(kept_chats, "LEAST_TOKENS", 64)
 
 
 @pytest.fixture
