@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,14 +164,16 @@ def test_a_closed_engine_raises_and_frees_its_weights(folder: Path) -> None:
 def test_times_of_words_while_the_engine_is_being_closed_raise_engine_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closing = TransformersWhisperEngine(config(**NO_RETRIES), OneFolder(folder))
-    request = TranscriptionRequest(noise(2.0), options=RecognitionOptions(words=True))
-    assert closing.transcribe([request])[0].segments
+    closing = TransformersWhisperEngine(config(), OneFolder(folder))
+    model = closing._model
+    states = closing._view(model.encode([noise(2.0)]))
+    align = partial(model.align, states, [model._sot], [[1, 2]], 200, median_filter_width=7)
+    assert len(align()[0].text_token_probs) == 2
     with monkeypatch.context() as patch:
         patch.setattr(LoadedNetwork, "close", lambda _: None)  # not done yet
         closing.close()
     with pytest.raises(EngineLost):
-        closing.transcribe([request])
+        align()
     closing.close()
 
 
