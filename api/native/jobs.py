@@ -271,9 +271,12 @@ async def read_transcript(
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Entries of an EPUB's table of contents, level 1 and 2 headings in Markdown and EPUB, and in
-    plain text lines such as "Chapter 1", "Prologue" or "III. The Letter" after a blank line, start
-    chapters, whose `titles` the answer lists.
+    """Splits the text into chapters, whose `titles` the answer lists.
+
+    Chapters begin at headings of level 1 and 2 in Markdown, and in plain text at lines such as
+    "Chapter 1", "Prologue" or "III. The Letter" after a blank line. In an EPUB with a table of
+    contents, they begin at its first two levels and at each `h1` that follows text; in others, at
+    `h1` and `h2`.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
@@ -310,7 +313,7 @@ async def speak_long(
 @tts.post(
     "/jobs/speech/estimate",
     summary="Preview the chapters and the price of a long text, free of charge",
-    openapi_extra=form_schema("document", SpeechEstimateFields, DOCUMENT_FORM),
+    openapi_extra=form_schema("document", SpeechJobFields, DOCUMENT_FORM),
 )
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
