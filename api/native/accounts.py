@@ -50,9 +50,9 @@ def _normal_email(text: str) -> str:
 Email = Annotated[
     str, Field(max_length=254, json_schema_extra={"format": "email"}), AfterValidator(_normal_email)
 ]
-PASSWORD_CHARACTERS = 8  # at least
-HISTORY_DAYS = 90  # of speech, at most
-Password = Annotated[str, Field(min_length=PASSWORD_CHARACTERS, max_length=256)]
+MIN_PASSWORD_CHARACTERS = 8
+MAX_HISTORY_DAYS = 90
+Password = Annotated[str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=256)]
 
 
 class SignUp(RequestModel):
@@ -245,7 +245,7 @@ class WorkspaceSettings(RequestModel):
             "Idempotency-Key is refused instead of answered again."
         ),
     )
-    speech_history_days: Annotated[int, Field(ge=0, le=HISTORY_DAYS), WHOLE] | None = Field(
+    speech_history_days: Annotated[int, Field(ge=0, le=MAX_HISTORY_DAYS), WHOLE] | None = Field(
         default=None,
         description=(
             "Days for which speech of ElevenLabs' dialect is kept, with its text, for its history. "
