@@ -241,7 +241,7 @@ async def test_contexts_of_a_dialogue_speak_in_voices_of_their_own(server: Socke
         await client.send(context_id="a", inputs=[{"text": text, "voice_id": ADAM}])
         assert "voice_id" in (await client.receive())["message"]
         for name in ("keep_alive", "new_turn", "flush"):  # open no context
-            await client.send(context_id="c", **{name: True})
+            await client.socket.send(json.dumps({"context_id": "c", name: True}))
         await client.send(xi_api_key=server.key)
         await client.send(context_id="a", inputs=[line])
         await client.send(context_id="a", inputs=[line | {"text": ""}])
