@@ -93,7 +93,7 @@ async def long_addresses(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=8 * len(BODY_ROUTES), accounts=1, cheap=True)
 async def stalled_bodies(attacker: Attacker, number: int) -> None:
-    """Half a body to each route of speech, chat or uploads, 8 connections per route, one account."""
+    """Half a body to each route of speech, chat or uploads, 8 connections each, one account."""
     path, kind = BODY_ROUTES[number % len(BODY_ROUTES)]
     key = attacker.key(number)
     head = attacker.head("POST", path, key, Content_Type=kind, Content_Length=1000)
