@@ -70,7 +70,7 @@ _TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # saves 15 µs for 500 c
 _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b"
-    r"|([kKT]|[mMbB]n?|tn)(?![^\W\u0900-\u9fff])| ([mb]n?)\b(?! [a-z])"
+    r"|([kK]|T(?!-)|[mMbB]n?|tn)(?![^\W\u0900-\u9fff])| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
