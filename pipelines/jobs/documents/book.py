@@ -58,14 +58,14 @@ class Book:
         Raises InvalidRequest if the book has no such chapter.
         """
         count = len(self.chapters)
-        kept = [not numbers] * count
+        kept = bytearray([not numbers]) * count
         for part in filter(None, numbers.split(",")):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
             if not span or span[0] < 1 or span[-1] > count:
                 noun = "chapter" if count == 1 else "chapters"
                 raise InvalidRequest(f"chapters: {part} is not within the {count} {noun}")
-            kept[span[0] - 1 : span[-1]] = [True] * len(span)
+            kept[span[0] - 1 : span[-1]] = b"\1" * len(span)
         chapters = (
             chapter for chapter, is_kept in zip(self.chapters, kept, strict=True) if is_kept
         )
