@@ -36,7 +36,7 @@ ENGINE_SPEEDS = (0.5, 2.0)  # engines speak up to these tempos; beyond, audio is
 _DOCUMENT = re.compile(
     r"(?>\s|<\?xml[^>]*\?>|<!--.*?-->)*+<(?:speak[\s/>]|!DOCTYPE\s+speak\b)", re.DOTALL
 )
-_VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
+_VALUE = re.compile(r"([+-]?)(\d{1,5}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
 _AROUND = string.whitespace + string.punctuation + "…。！？、，；：।॥؟،؛«»“”‘’„「」『』（）¿¡—–"
 _LETTER = re.compile(r"\s+|&[^;]*;|.")
 _MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
