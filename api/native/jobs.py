@@ -33,7 +33,7 @@ from pipelines.billing.billing import to_usd
 from pipelines.errors import UnreadableText
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
-from pipelines.jobs.documents.book import Book, SpokenChapter
+from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
 from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.jobs.file_kinds import check_recording
@@ -146,7 +146,7 @@ class ChapterEstimate(BaseModel):
 
 
 class LeftOutParts(Shown):
-    notes: int = Field(description="Footnotes and endnotes.")
+    notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
     front_matter: bool = Field(description="Fields above the text of a Markdown file.")
 
@@ -208,7 +208,7 @@ async def transcribe_long(
             principal,
             operation,
             kind="transcription",
-            name=fields.name or (upload.filename[:200] if upload else "") or "recording",
+            name=fields.name or (clean_title(upload.filename) if upload else "") or "recording",
             options=transcription_jobs.TASK.dump_json(task),
             upload=upload.path if upload else None,
             parts=fields.parts or 0,
@@ -322,23 +322,23 @@ async def estimate_speech(
         fields, book, _ = await _received(form, SpeechEstimateFields)
     chosen = {id(chapter) for chapter in book.only(fields.chapters).chapters}
 
+    request_of_all = SpeechRequest(text="", speed=fields.speed)
+    task = speech_jobs.SpeechTask(book, request_of_all, "m4b", CONFIG.block_characters)
+
     def estimates() -> list[ChapterEstimate]:
-        chapters = list[ChapterEstimate]()
-        for number, chapter in enumerate(book.chapters, start=1):
-            typed, letters, seconds = speech_jobs.estimated_length(chapter.text)
-            characters = billing.speech_characters(typed, letters)
-            price = 0.0 if principal.is_owner else to_usd(billing.cost("tts", characters))
-            estimate = ChapterEstimate(
+        chapters = zip(book.chapters, speech_jobs.estimates(task, billing), strict=True)
+        return [
+            ChapterEstimate(
                 number=number,
                 title=chapter.title,
                 characters=characters,
-                price=price,
-                estimated_seconds=round(seconds / fields.speed, 1),
+                price=0.0 if principal.is_owner else to_usd(billing.cost("tts", characters)),
+                estimated_seconds=round(seconds, 1),
                 extra=chapter.is_extra,
                 chosen=id(chapter) in chosen,
             )
-            chapters.append(estimate)
-        return chapters
+            for number, (chapter, (characters, seconds)) in enumerate(chapters, start=1)
+        ]
 
     chapters = await to_thread.run_sync(estimates)
     read = [chapter for chapter in chapters if chapter.chosen]
@@ -358,7 +358,7 @@ async def _received(form: MultipartForm, shape: type[FieldsT]) -> tuple[FieldsT,
     fields = validated(shape, form.with_lists({"pronunciations"}))
     file = form.file("document")
     data = await to_thread.run_sync(file.path.read_bytes)
-    name = file.filename[:200]
+    name = clean_title(file.filename)
     return fields, await to_thread.run_sync(read_document, data, name, CONFIG.most_characters), name
 
 
