@@ -1,15 +1,10 @@
-"""The memory that models take of GPUs, and whether a replica finds it."""
+"""The memory that models take of GPUs."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import ray
-from ray import serve
-from ray.serve.exceptions import RayServeException
-
-from deployments.gpus.machine import Gpu, GpuProblem, usable_gpus
-from models.errors import ModelNotLoaded
-from models.registry import EngineKind, size_of
+from deployments.gpus.machine import Gpu
+from models.registry import size_of
 from models.weights.store import WeightStore
 
 GB = 10**9
@@ -40,38 +35,3 @@ def free_memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
                 " use a smaller model, or end what else uses that GPU (docs/gpu.md)"
             )
     return None
-
-
-def check_gpu(kind: EngineKind[Any], name: str, store: WeightStore) -> None:
-    """Check that a model can be loaded on the GPU that its deployment asks for, because
-    `device: auto` would be the CPU without a word. Raises ModelNotLoaded, or as `EngineKind.read`.
-    """
-    if not _has_share():
-        return
-    config = kind.read(name)
-    if not _uses_gpu(config):
-        return
-    try:
-        gpus = usable_gpus()
-        problem = free_memory_problem(needed_bytes(config, store, gpus), gpus)
-    except GpuProblem as error:
-        problem = f"the deployment has num_gpus, but {error}"
-    if problem is not None:
-        raise ModelNotLoaded(problem)
-
-
-def _uses_gpu(config: Any) -> bool:
-    """Whether the model states a device, or memory, of a GPU."""
-    has_memory = any(
-        getattr(config, field, None) for field in ("gpu_memory_gb", "gpu_memory_utilization")
-    )
-    return has_memory or getattr(config, "device", "cpu") != "cpu"
-
-
-def _has_share() -> bool:
-    """Whether this process is a replica with `num_gpus`."""
-    try:
-        serve.get_replica_context()
-    except RayServeException:
-        return False
-    return bool(ray.get_runtime_context().get_assigned_resources().get("GPU"))

@@ -20,10 +20,10 @@ from configs.settings import weights_dir
 from deployments.autoscaling import LEAST, load_report
 from deployments.cluster.compat import keep_replica_on_loopback
 from deployments.gateway.model_index import ClusterReports, cluster_reports
-from deployments.gpus.memory import check_gpu
 from deployments.replicas.canary import CANARY_PREFIX, Canary, Loaded
 from deployments.replicas.choice import chosen_here
 from deployments.replicas.device_check import DeviceCheck
+from deployments.replicas.gpu_check import check_gpu
 from deployments.replicas.rehearsal import REHEARSAL_TIMEOUT_S
 from models.base import ModelInfo, RunningCanary
 from models.device import as_engine_error, is_out_of_memory

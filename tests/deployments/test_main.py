@@ -344,3 +344,13 @@ def test_the_start_asks_this_machine_past_a_proxy_of_the_environment(
     wait(service, failed)
     assert not failed
     assert serve_api.applications(f"http://127.0.0.1:{service.server_port}") == {}
+
+
+@pytest.mark.parametrize(
+    "module", ["deployments.main", "deployments.join", "deployments.rollout.deploy"]
+)
+def test_programs_set_the_switches_of_ray_before_they_import_it(module: str) -> None:
+    """Ray reads its switches, such as that for tokens, when it is imported."""
+    asked = f"import sys, {module}; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

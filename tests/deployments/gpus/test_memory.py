@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from configs.load import CONFIGS_DIR
-from deployments.gpus import memory
+from deployments.replicas import gpu_check
 from deployments.replicas import model as replica_module
 from deployments.replicas.chat import ChatDeployment
 from models.errors import ModelNotLoaded
@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         loaded.append(name)
         return load_model(kind, ECHO, weights)
 
-    monkeypatch.setattr(memory, "_has_share", lambda: True)
+    monkeypatch.setattr(gpu_check, "_has_share", lambda: True)
     monkeypatch.setattr(replica_module, "load_model", load)
     return loaded
 
@@ -75,5 +75,5 @@ async def test_a_swap_that_does_not_fit_keeps_the_old_model(
 
 
 def test_without_a_share_of_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "usable_gpus", lambda: pytest.fail("asked"))
-    memory.check_gpu(CHAT, "llm/smollm3", WeightStore(Path("/none")))
+    monkeypatch.setattr(gpu_check, "usable_gpus", lambda: pytest.fail("asked"))
+    gpu_check.check_gpu(CHAT, "llm/smollm3", WeightStore(Path("/none")))
