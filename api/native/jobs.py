@@ -87,7 +87,7 @@ class ShownJob(Shown):
     )
     received: list[int] = Field(default=[], description="Parts received, while `uploading`.")
     audio_url: str | None = Field(default=None, description="URL of the speech, valid for a day.")
-    chapters: list[SpokenChapter] = Field(default=[], description="Chapters, in seconds.")
+    chapters: list[SpokenChapter] = Field(default=[], description="Chapters, with times (s).")
     titles: list[str] = Field(
         default=[], description="Titles of the chapters, in the answer to a new job."
     )
@@ -133,7 +133,7 @@ class SpeechJobFields(SpeechEstimateFields):
 
 
 class ChapterEstimate(BaseModel):
-    number: int = Field(description="Name of the chapter in `chapters`, from 1.")
+    number: int = Field(description="Number of the chapter, from 1, as in `chapters`.")
     title: str
     characters: int = Field(description="Billable characters, at most.")
     price: float = Field(description="Price in USD, at most.")
@@ -148,7 +148,7 @@ class ChapterEstimate(BaseModel):
 class LeftOutParts(Shown):
     notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
-    front_matter: bool = Field(description="Fields above the text of a Markdown file.")
+    front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 
 
 class SpeechJobEstimate(BaseModel):
@@ -251,7 +251,7 @@ async def read_transcript(
     speech: SpeechDep,
     query: Annotated[TranscriptQuery, Query()],
 ) -> Response:
-    """While the job runs, returns the part that is done; it grows a few minutes at a time."""
+    """While the job runs, returns the finished part, which grows by some minutes at a time."""
     results = await speech.jobs.results(principal, job_id)
     transcript = await to_thread.run_sync(transcription_jobs.joined, results)
     if query.format == "docx":
@@ -271,9 +271,11 @@ async def read_transcript(
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Entries of an EPUB's table of contents, level 1 and 2 headings in Markdown and EPUB, and in
-    plain text lines such as "Chapter 1", "Prologue" or "III. The Letter" after a blank line, start
-    chapters, whose `titles` the answer lists.
+    """Creates a job that speaks a long text or a book as one audio file.
+
+    A chapter starts at each entry of an EPUB's table of contents, at level 1 and 2 headings in
+    Markdown and EPUB, and in plain text at lines such as "Chapter 1", "Prologue" or "III. The
+    Letter" after a blank line. The response lists the `titles` of the chapters.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
