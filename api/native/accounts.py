@@ -134,9 +134,10 @@ class LoginLink(RequestModel):
 
 @public.post("/auth/link", summary="Log in with the link of the machine's owner")
 async def follow_link(body: LoginLink, request: Request, platform: PlatformDep) -> Session:
-    """Logs in as the owner of a service that serves only its own machine; elsewhere 404.
+    """Logs in as the owner of a service that serves only its own machine. Elsewhere, returns 404.
 
-    A link works once, for 10 minutes, for programs of this machine. Its session lasts 30 days.
+    A link works once within 10 minutes, for programs on the machine of the service. The session
+    lasts 30 days.
     """
     limits = platform.request_limits
     workspace_id = platform.plans.free_workspace_id
@@ -248,8 +249,8 @@ class WorkspaceSettings(RequestModel):
     speech_history_days: Annotated[int, Field(ge=0, le=MAX_HISTORY_DAYS), WHOLE] | None = Field(
         default=None,
         description=(
-            "Days for which speech of ElevenLabs' dialect is kept, with its text, for its history. "
-            "With 0, none is kept, and what was kept is deleted."
+            "Days for which speech on ElevenLabs' paths is kept with its text, for the history. "
+            "With 0, no speech is kept, and the speech kept so far is deleted."
         ),
     )
 
