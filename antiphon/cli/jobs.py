@@ -10,6 +10,7 @@ from antiphon.cli.service import ServiceClient, end, pass_service
 from antiphon.client import Request, given
 
 POLL_S = 2.0
+RECORDINGS = (".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4")
 TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".json": "json"}
 
 
@@ -42,11 +43,20 @@ def job(
     antiphon job book.epub -o book.m4b --chapters 2-14
     """
     if output is None:
+        if file.suffix.lower() in RECORDINGS:
+            raise click.UsageError(f"-o: add it, such as -o {file.stem}.srt for a transcript")
         return _show_chapters(service, file, given(chapters=options["chapters"]))
     form = TRANSCRIPTS.get(suffix := output.suffix.lower())
     if form is None and suffix not in (".m4b", ".mp3"):
         raise click.UsageError(f"-o: must end in {', '.join((*TRANSCRIPTS, '.m4b', '.mp3'))}")
     labels = "true" if speakers else None
+    if form is None:
+        source, unused = "text", given(language=options["language"], speakers=labels)
+    else:
+        source = "recording"
+        unused = given(voice=options["voice"], chapters=options["chapters"])
+    if unused:
+        raise click.UsageError(f"--{' and --'.join(unused)}: has no effect on a {source}")
     fields = given(output_format=suffix[1:], speaker_labels=labels, **options)
     kind, field = ("transcriptions", "audio") if form else ("speech", "document")
     with service.client() as client, file.open("rb") as upload:

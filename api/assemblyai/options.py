@@ -83,8 +83,8 @@ class TranscriptOptions(DialectQuery):
     redact_pii: bool | None = None
     redact_pii_policies: list[str] | None = Field(default=None, max_length=100)
     redact_pii_sub: Literal["hash", "entity_name"] | None = None
-    audio_start_from: int | None = Field(default=None, ge=0, description="Milliseconds.")
-    audio_end_at: int | None = Field(default=None, ge=1, description="Milliseconds.")
+    audio_start_from: int | None = Field(default=None, ge=0, description="Start of the part (ms).")
+    audio_end_at: int | None = Field(default=None, ge=1, description="End of the part (ms).")
     webhook_url: str | None = None
     webhook_auth_header_name: str | None = None
     webhook_auth_header_value: str | None = Field(default=None, exclude=True)
@@ -179,8 +179,8 @@ class ListQuery(DialectQuery):
 
 class PartQuery(DialectQuery):
     chars_per_caption: int | None = Field(
-        default=None, ge=1, le=1000, description="Of srt and vtt."
+        default=None, ge=1, le=1000, description="Most characters of a caption (`srt`, `vtt`)."
     )
     words: str = Field(
-        default="", max_length=1000, description="Words or phrases to search, with commas between."
+        default="", max_length=1000, description="Words or phrases to find, separated by commas."
     )

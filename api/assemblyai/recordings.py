@@ -33,7 +33,12 @@ from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
 from pipelines.stt.file import FileTranscript
 from pipelines.webhooks.callbacks import CallbackRequest
 
-router = make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES, is_polled=True)
+# Clients ask for the state of each transcript of a group every 3 s, and never repeat a refused
+# request. All other requests of a group, such as uploads, come once for each transcript.
+routers = router, states = [
+    make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES, is_polled=is_polled)
+    for is_polled in (False, True)
+]
 
 UPLOADS = "/v2/upload"
 TRANSCRIPTS = "/v2/transcript"
@@ -198,7 +203,7 @@ async def _result(caller: Caller, job_id: UUID) -> FileTranscript:
     )
 
 
-@router.get(
+@states.get(
     f"{TRANSCRIPTS}/{{transcript_id:uuid}}",
     summary="Get a transcript, for AssemblyAI's clients",
     response_class=JSONResponse,

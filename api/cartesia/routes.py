@@ -90,7 +90,9 @@ class CartesiaSpeech(LenientModel):
     ]
     output_format: CartesiaFormat
     model_id: str | None = None
-    language: str | None = Field(default=None, description="Language of a Cartesia voice.")
+    language: str | None = Field(
+        default=None, description="Language of the voice that replaces a Cartesia voice."
+    )
     locale: str | None = None
     generation_config: CartesiaGeneration = CartesiaGeneration()
     speed: Literal["slow", "normal", "fast"] = "normal"

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from api.http.routing import services_of
 from api.http.uploads import MAX_FILE_BYTES
-from api.native.accounts import HISTORY_DAYS, PASSWORD_CHARACTERS
+from api.native.accounts import MAX_HISTORY_DAYS, MIN_PASSWORD_CHARACTERS
 from api.native.jobs import CONFIG as JOBS
 from api.native.pronunciations import MAX_NAMED
 from api.native.speech import SCRIPT_LINES, TEXT_CHARACTERS
@@ -30,8 +30,8 @@ STATIC_DIR = Path(__file__).resolve().parent / "static"
 
 # Limits that pages state before a request would exceed them.
 LIMITS = {
-    "password_characters": PASSWORD_CHARACTERS,
-    "history_days": HISTORY_DAYS,
+    "password_characters": MIN_PASSWORD_CHARACTERS,
+    "history_days": MAX_HISTORY_DAYS,
     "file_characters": TEXT_CHARACTERS,
     "socket_characters": BUFFER_CHARACTERS,
     "correction_characters": MAX_CHARACTERS,

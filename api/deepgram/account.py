@@ -35,8 +35,8 @@ class GrantFields(BaseModel):
 async def list_models(
     infrastructure: InfrastructureDep, principal: PrincipalDep, speech: SpeechDep
 ) -> Json:
-    """Lists models as `GET /models` does. Fields for Deepgram's clients have the recognisers and,
-    with the scope `tts`, the voices."""
+    """Lists models as `GET /models` does. The fields `stt` and `tts`, for Deepgram's clients, list
+    the recognisers and, with the scope `tts`, the voices."""
     models = await infrastructure.models.models()
     voices: Sequence[AvailableVoice] = ()
     if "tts" in principal.scopes:

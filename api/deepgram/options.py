@@ -170,7 +170,7 @@ class RecordingQuery(ListenQuery):
 
     encoding: Raw | None = None
     callback: str = Field(
-        default="", max_length=2048, description="Address that gets the transcript later."
+        default="", max_length=2048, description="URL to which a job sends the transcript."
     )
     callback_method: Literal["POST", "PUT", "post", "put"] = "POST"
     extra: list[Annotated[str, StringConstraints(max_length=2048)]] = Field(
@@ -181,7 +181,7 @@ class RecordingQuery(ListenQuery):
     )
     paragraphs: bool = False
     utterances: bool = False
-    utt_split: float = Field(default=0.8, gt=0, le=60, description="Pause that splits (s).")
+    utt_split: float = Field(default=0.8, gt=0, le=60, description="Pause between utterances (s).")
 
     @property
     def is_punctuated(self) -> bool:
@@ -220,7 +220,7 @@ Silence = Annotated[int, Field(ge=0, le=30_000)]
 
 
 class StreamQuery(ListenQuery):
-    channels: int = Field(default=1, ge=1, le=2, description="Channels of raw audio.")
+    channels: int = Field(default=1, ge=1, le=2, description="Number of channels of raw audio.")
     interim_results: bool = False
     endpointing: Annotated[Silence | None, BeforeValidator(_milliseconds)] = None
     utterance_end_ms: int | None = Field(default=None, ge=1, le=60_000)

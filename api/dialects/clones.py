@@ -39,7 +39,7 @@ async def receive_clips(
     operation: Operation,
     field: str = FILES,
 ) -> AsyncIterator[ReceivedClips]:
-    """Receives a form, in which `field` has a single recording, unless it is FILES.
+    """Receives a form with recordings: one in `field`, or up to `max_files` in FILES.
 
     Raises ApiError or the errors of the checks, which then name `field`.
     """

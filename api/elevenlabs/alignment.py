@@ -45,7 +45,7 @@ class ForcedAlignment(BaseModel):
 
     characters: list[AlignedCharacter]
     words: list[AlignedText]
-    loss: float = Field(description="Mean of the words.")
+    loss: float = Field(description="Mean loss of the words.")
 
 
 @router.post(

@@ -2,6 +2,7 @@
 generation and later."""
 
 from collections.abc import Callable
+from typing import Annotated
 
 from pydantic import Field
 from starlette.routing import BaseRoute
@@ -34,11 +35,14 @@ class DialogueQuery(InputQuery):
     sync_alignment: bool = False
 
 
+VoiceName = Annotated[str, Field(max_length=200)]
+
+
 class GrowingLine(LenientModel):
     """Text that one voice speaks after its text before."""
 
     text: str
-    voice_id: str = Field(max_length=200)
+    voice_id: VoiceName
 
 
 class DialogueMessage(SocketMessage, options.ElevenLabsVoicing):
@@ -47,7 +51,7 @@ class DialogueMessage(SocketMessage, options.ElevenLabsVoicing):
     pieces = SPOKEN
 
     context_id: str | None = Field(default=None, max_length=256)
-    voices: list[str] = Field(default=[], max_length=MAX_LINES)
+    voices: list[VoiceName] = Field(default=[], max_length=MAX_LINES)
     inputs: list[GrowingLine] = Field(default=[], max_length=MAX_LINES)
     flush: bool = False
     close_context: bool = False
@@ -71,18 +75,22 @@ class DialogueConversation(MultiInputConversation):
 
     async def receive_text(self, text: str) -> None:
         message = DialogueMessage.parse(text)
+        if self._is_closing:
+            return
         context_id = message.context_id or ""
-        opens = context_id not in self._open and not (message.close_context or message.close_socket)
-        if opens and not message.keep_alive:
+        closes = message.close_context or message.close_socket
+        # Messages with other fields, such as a key or `keep_alive`, open no context.
+        has_lines = bool(message.voices or message.inputs)
+        opens = has_lines and not closes and context_id not in self._open
+        if opens:
             await self._find_voice(message, context_id)
         spoken = {line.voice_id for line in message.inputs}
         if spoken - {self._names.get(context_id)}:
             raise self._fault("inputs: voice_id is not among the voices of the context", context_id)
-        has_text = (opens and not message.keep_alive) or bool(message.inputs)
         added = "".join(line.text for line in message.inputs)
         self._handle(
             InputMessage(
-                text=(added or " ") if has_text else None,
+                text=added or (" " if opens else None),  # a blank opens the context
                 context_id=message.context_id,
                 flush=message.flush,
                 close_context=message.close_context,
@@ -134,6 +142,7 @@ class DialogueWire(InputWire):
         self._has_times = query.sync_alignment
         codec, rate, *bit_rates = query.output_format.split("_")
         sample_bits = 8 if codec in ("ulaw", "alaw") else 16
+        # Exact for raw samples and MP3; the rate of Opus varies around this one.
         self._bits_per_ms = int(bit_rates[0]) if bit_rates else int(rate) * sample_bits / 1000
         self._sent_bits = 0
 

@@ -71,41 +71,40 @@ class HistoryDownload(RequestModel):
     """The items to download, in their own format."""
 
     history_item_ids: list[str] = Field(min_length=1, max_length=MAX_DOWNLOADS)
-    output_format: OneLine | None = Field(default=None, description="`default`.")
+    output_format: OneLine | None = Field(default=None, description="Only `default`.")
 
 
-@router.get(
-    PATH, summary="List speech of the history, for ElevenLabs' clients", response_model=Json
-)
+@router.get(PATH, summary="List the speech history, for ElevenLabs' clients", response_model=Json)
 async def list_history(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[HistoryQuery, Query()]
 ) -> Response:
-    """Empty unless the workspace has set `speech_history_days`. A search reads at most 1,000 items,
-    and a page ends after 1 MB of texts: with `has_more`, it may have fewer items than `page_size`,
-    or none."""
+    """The list is empty unless the workspace has set `speech_history_days`.
+
+    A search reads at most 1,000 items for a page, and a page ends after 1 MB of texts. With
+    `has_more`, a page may therefore have fewer items than `page_size`, or none."""
     page = await speech.history.page(principal, query.filter(), query.page_size, query.search)
     return await asyncio.to_thread(_listing, page)
 
 
-@router.get(ITEM, summary="Get a speech of the history, for ElevenLabs' clients")
+@router.get(ITEM, summary="Get an item of the speech history, for ElevenLabs' clients")
 async def get_item(history_item_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
     (kept,) = await speech.history.find(principal, [history_item_id])
     return _item(kept)
 
 
-@router.get(f"{ITEM}/audio", summary="Get the audio of a speech of the history", **AUDIO)
+@router.get(f"{ITEM}/audio", summary="Get the audio of an item of the speech history", **AUDIO)
 async def get_audio(history_item_id: str, principal: PrincipalDep, speech: SpeechDep) -> Response:
     (kept,) = await speech.history.find(principal, [history_item_id])
     return _audio(kept, await speech.history.audio(kept))
 
 
-@router.delete(ITEM, summary="Delete a speech of the history, for ElevenLabs' clients")
+@router.delete(ITEM, summary="Delete an item of the speech history, for ElevenLabs' clients")
 async def delete_item(history_item_id: str, principal: PrincipalDep, speech: SpeechDep) -> Json:
     await speech.history.delete(principal, history_item_id)
     return {"status": "ok"}
 
 
-@router.post(f"{PATH}/download", summary="Download speech of the history", **AUDIO)
+@router.post(f"{PATH}/download", summary="Download items of the speech history", **AUDIO)
 async def download(body: HistoryDownload, principal: PrincipalDep, speech: SpeechDep) -> Response:
     """Returns the audio of one item as it is, and that of several as a ZIP file."""
     if body.output_format not in (None, "default"):

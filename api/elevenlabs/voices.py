@@ -209,7 +209,7 @@ class EditedFields(BaseModel):
 async def edit_voice(
     voice_id: VoicePath, request: Request, principal: PrincipalDep, voices: VoicesDep
 ) -> Answer:
-    """Recordings are refused: `POST /voices?version_of=` improves a voice with more of them."""
+    """Recordings are refused; `POST /voices?version_of=` improves a voice with more recordings."""
     async with receive_form(request) as form:
         if form.files:
             message = "cannot be added here; POST /voices?version_of= improves a voice"
@@ -221,7 +221,8 @@ async def edit_voice(
 
 @clones.delete("/v1/voices/{voice_id}", summary="Delete a custom voice, for ElevenLabs' clients")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Answer:
-    """Also deletes recordings, versions and shares. The finished share of a build is charged."""
+    """Also deletes recordings, versions and shares. If the voice is still being built, the finished
+    share of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return DONE
 

@@ -192,7 +192,7 @@ class RequestLimits:
         """
         window = await self.hit(principal, is_polled=is_polled)
         context_of(request).rate_window = window
-        require_request(window)
+        require_request(window, "this path" if is_polled else "the plan")
 
     async def hit(self, principal: Principal, *, is_polled: bool = False) -> RateWindow:
         """Counts a request of the plan, or a response of a voice agent, without refusing it."""
@@ -311,7 +311,7 @@ def add_rate_headers(headers: MutableHeaders, window: RateWindow | None) -> None
         headers["X-RateLimit-Reset"] = str(window.reset_at)
 
 
-def require_request(window: RateWindow) -> None:
-    """Raises ApiError(rate_limited) if the plan did not allow the counted request."""
+def require_request(window: RateWindow, limited_by: str = "the plan") -> None:
+    """Raises ApiError(rate_limited) if the window did not allow the counted request."""
     if not window.allowed:
-        raise refusal(window, f"the plan allows {window.limit} requests a minute")
+        raise refusal(window, f"{limited_by} allows {window.limit} requests a minute")

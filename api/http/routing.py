@@ -301,9 +301,11 @@ def make_router(
 
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
     `takes_secrets`. Routes whose answers contain a credential need `shows_secret`: an
-    Idempotency-Key does not repeat such an answer. Changes of accounts and webhooks are never
-    cancelled. With `is_polled`, requests count apart, up to `polls_per_request` times the plan's
-    number: clients often ask for the state of queued work.
+    Idempotency-Key does not repeat such an answer. With `is_polled`, requests count apart, up to
+    `polls_per_request` times the plan's number: clients often ask for the state of queued work.
+
+    With a scope of MODEL_SCOPES, work on a JSON body is cancelled when the client disconnects;
+    changes of accounts and webhooks never are.
 
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """

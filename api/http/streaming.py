@@ -73,8 +73,8 @@ class StreamedResponse(Response):
     def documented(cls, model: Any, description: str) -> dict[int | str, dict[str, Any]]:
         """Returns the `responses` of a route with this media type.
 
-        `model` is that of a line, or of the JSON answer where events are optional: a schema of
-        events would be read as that of a single event.
+        `model` describes one line of NDJSON, or the whole JSON answer; events have no schema,
+        because OpenAPI would take it for that of the whole stream.
         """
         return {200: {"model": model, "description": description, "content": {cls.media_type: {}}}}
 

@@ -81,7 +81,7 @@ class InworldAudio(InworldModel):
     audio_encoding: InworldEncoding = "MP3"
     sample_rate_hertz: int = Field(default=48_000, ge=8000, le=48_000)
     speaking_rate: Annotated[float, clamped(SPEAKING_RATES)] = 1.0
-    pitch: Annotated[float, clamped(PITCHES)] = Field(default=0.0, description="In semitones.")
+    pitch: Annotated[float, clamped(PITCHES)] = Field(default=0.0, description="Semitones.")
 
     @field_validator("audio_encoding", "sample_rate_hertz", "speaking_rate", mode="before")
     @classmethod

@@ -50,9 +50,9 @@ def _normal_email(text: str) -> str:
 Email = Annotated[
     str, Field(max_length=254, json_schema_extra={"format": "email"}), AfterValidator(_normal_email)
 ]
-PASSWORD_CHARACTERS = 8  # at least
-HISTORY_DAYS = 90  # of speech, at most
-Password = Annotated[str, Field(min_length=PASSWORD_CHARACTERS, max_length=256)]
+MIN_PASSWORD_CHARACTERS = 8
+MAX_HISTORY_DAYS = 90
+Password = Annotated[str, Field(min_length=MIN_PASSWORD_CHARACTERS, max_length=256)]
 
 
 class SignUp(RequestModel):
@@ -134,9 +134,10 @@ class LoginLink(RequestModel):
 
 @public.post("/auth/link", summary="Log in with the link of the machine's owner")
 async def follow_link(body: LoginLink, request: Request, platform: PlatformDep) -> Session:
-    """Logs in as the owner of a service that serves only its own machine; elsewhere 404.
+    """Logs in as the owner of a service that serves only its own machine. Elsewhere, returns 404.
 
-    A link works once, for 10 minutes, for programs of this machine. Its session lasts 30 days.
+    A link works once within 10 minutes, for programs on the machine of the service. The session
+    lasts 30 days.
     """
     limits = platform.request_limits
     workspace_id = platform.plans.free_workspace_id
@@ -245,11 +246,11 @@ class WorkspaceSettings(RequestModel):
             "Idempotency-Key is refused instead of answered again."
         ),
     )
-    speech_history_days: Annotated[int, Field(ge=0, le=HISTORY_DAYS), WHOLE] | None = Field(
+    speech_history_days: Annotated[int, Field(ge=0, le=MAX_HISTORY_DAYS), WHOLE] | None = Field(
         default=None,
         description=(
-            "Days for which speech of ElevenLabs' dialect is kept, with its text, for its history. "
-            "With 0, none is kept, and what was kept is deleted."
+            "Days for which speech on ElevenLabs' paths is kept with its text, for the history. "
+            "With 0, no speech is kept, and the speech kept so far is deleted."
         ),
     )
 

@@ -79,7 +79,7 @@ class Subscribed(BaseModel):
 
 class PlanConfirmation(Subscribe):
     workspace: Annotated[
-        str, Field(pattern="^[0-9]{1,16}$", description="Workspace id of `plan.requested`.")
+        str, Field(pattern="^[0-9]{1,16}$", description="Id from `plan.requested`.")
     ]
 
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 from uuid import UUID
 
 from anyio import to_thread
@@ -33,7 +33,7 @@ from pipelines.billing.billing import to_usd
 from pipelines.errors import UnreadableText
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
-from pipelines.jobs.documents.book import Book, SpokenChapter
+from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
 from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.jobs.file_kinds import check_recording
@@ -56,8 +56,6 @@ RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
-
-FieldsT = TypeVar("FieldsT", bound="SpeechEstimateFields")
 
 
 class ShownJob(Shown):
@@ -87,7 +85,7 @@ class ShownJob(Shown):
     )
     received: list[int] = Field(default=[], description="Parts received, while `uploading`.")
     audio_url: str | None = Field(default=None, description="URL of the speech, valid for a day.")
-    chapters: list[SpokenChapter] = Field(default=[], description="Chapters, in seconds.")
+    chapters: list[SpokenChapter] = Field(default=[], description="Chapters, with times (s).")
     titles: list[str] = Field(
         default=[], description="Titles of the chapters, in the answer to a new job."
     )
@@ -105,8 +103,8 @@ class TranscriptionJobFields(RecordingFields):
     )
 
 
-class SpeechEstimateFields(BaseModel):
-    """Options that decide what a speech job reads, as form fields. Others are ignored."""
+class SpeechJobFields(BaseModel):
+    """Options of a speech job as form fields. Unknown fields are ignored."""
 
     title: OneLine = Field(default="", description="Default: the document's title.")
     speed: Ratio = 1.0
@@ -117,11 +115,6 @@ class SpeechEstimateFields(BaseModel):
         description="Chapters to read, such as `1,3-5`, by the `number` of the estimate. Default: "
         "all.",
     )
-
-
-class SpeechJobFields(SpeechEstimateFields):
-    """Options of a speech job as form fields. Unknown fields are ignored."""
-
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
     voice: str = Field(default="", max_length=200, description="Voice name.")
     enhance: bool = True
@@ -133,7 +126,7 @@ class SpeechJobFields(SpeechEstimateFields):
 
 
 class ChapterEstimate(BaseModel):
-    number: int = Field(description="Name of the chapter in `chapters`, from 1.")
+    number: int = Field(description="Number of the chapter, from 1, as in `chapters`.")
     title: str
     characters: int = Field(description="Billable characters, at most.")
     price: float = Field(description="Price in USD, at most.")
@@ -146,9 +139,9 @@ class ChapterEstimate(BaseModel):
 
 
 class LeftOutParts(Shown):
-    notes: int = Field(description="Footnotes and endnotes.")
+    notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
-    front_matter: bool = Field(description="Fields above the text of a Markdown file.")
+    front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 
 
 class SpeechJobEstimate(BaseModel):
@@ -208,7 +201,7 @@ async def transcribe_long(
             principal,
             operation,
             kind="transcription",
-            name=fields.name or (upload.filename[:200] if upload else "") or "recording",
+            name=fields.name or (clean_title(upload.filename) if upload else "") or "recording",
             options=transcription_jobs.TASK.dump_json(task),
             upload=upload.path if upload else None,
             parts=fields.parts or 0,
@@ -251,7 +244,7 @@ async def read_transcript(
     speech: SpeechDep,
     query: Annotated[TranscriptQuery, Query()],
 ) -> Response:
-    """While the job runs, returns the part that is done; it grows a few minutes at a time."""
+    """While the job runs, returns the finished part, which grows by some minutes at a time."""
     results = await speech.jobs.results(principal, job_id)
     transcript = await to_thread.run_sync(transcription_jobs.joined, results)
     if query.format == "docx":
@@ -271,15 +264,18 @@ async def read_transcript(
 async def speak_long(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> ShownJob:
-    """Entries of an EPUB's table of contents, level 1 and 2 headings in Markdown and EPUB, and in
-    plain text lines such as "Chapter 1", "Prologue" or "III. The Letter" after a blank line, start
-    chapters, whose `titles` the answer lists.
+    """Creates a job that speaks a long text or a book as one audio file.
+
+    Chapters start at headings of level 1 and 2 in Markdown, and in plain text at lines such as
+    "Chapter 1", "Prologue" or "III. The Letter" after a blank line. In an EPUB, they start at the
+    first two levels of its table of contents and at each `h1` that follows text; without a table
+    of contents, at such `h1` and `h2`. The response lists the `titles` of the chapters.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
     check = partial(speech.jobs.check_room, principal, "speech")
     async with receive_form(request, DOCUMENT, partial(check, 1, operation)) as form:
-        fields, book, name = await _received(form, SpeechJobFields)
+        fields, book, name = await _received(form)
     book = replace(book.only(fields.chapters), title=fields.title or book.title)
     await check(sum(len(chapter.text) for chapter in book.chapters), operation)
     speech_request = SpeechRequest(
@@ -310,7 +306,7 @@ async def speak_long(
 @tts.post(
     "/jobs/speech/estimate",
     summary="Preview the chapters and the price of a long text, free of charge",
-    openapi_extra=form_schema("document", SpeechEstimateFields, DOCUMENT_FORM),
+    openapi_extra=form_schema("document", SpeechJobFields, DOCUMENT_FORM),
 )
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
@@ -319,26 +315,26 @@ async def estimate_speech(
     billing = speech.billing
     check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
     async with receive_form(request, DOCUMENT, check) as form:
-        fields, book, _ = await _received(form, SpeechEstimateFields)
+        fields, book, _ = await _received(form)
     chosen = {id(chapter) for chapter in book.only(fields.chapters).chapters}
 
+    request_of_all = SpeechRequest(text="", speed=fields.speed)
+    task = speech_jobs.SpeechTask(book, request_of_all, "m4b", CONFIG.block_characters)
+
     def estimates() -> list[ChapterEstimate]:
-        chapters = list[ChapterEstimate]()
-        for number, chapter in enumerate(book.chapters, start=1):
-            typed, letters, seconds = speech_jobs.estimated_length(chapter.text)
-            characters = billing.speech_characters(typed, letters)
-            price = 0.0 if principal.is_owner else to_usd(billing.cost("tts", characters))
-            estimate = ChapterEstimate(
+        chapters = zip(book.chapters, speech_jobs.estimates(task, billing), strict=True)
+        return [
+            ChapterEstimate(
                 number=number,
                 title=chapter.title,
                 characters=characters,
-                price=price,
-                estimated_seconds=round(seconds / fields.speed, 1),
+                price=0.0 if principal.is_owner else to_usd(billing.cost("tts", characters)),
+                estimated_seconds=round(seconds, 1),
                 extra=chapter.is_extra,
                 chosen=id(chapter) in chosen,
             )
-            chapters.append(estimate)
-        return chapters
+            for number, (chapter, (characters, seconds)) in enumerate(chapters, start=1)
+        ]
 
     chapters = await to_thread.run_sync(estimates)
     read = [chapter for chapter in chapters if chapter.chosen]
@@ -353,12 +349,12 @@ async def estimate_speech(
     )
 
 
-async def _received(form: MultipartForm, shape: type[FieldsT]) -> tuple[FieldsT, Book, str]:
+async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
     """Reads the options and the document of a form, and the document's file name."""
-    fields = validated(shape, form.with_lists({"pronunciations"}))
+    fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
     file = form.file("document")
     data = await to_thread.run_sync(file.path.read_bytes)
-    name = file.filename[:200]
+    name = clean_title(file.filename)
     return fields, await to_thread.run_sync(read_document, data, name, CONFIG.most_characters), name
 
 

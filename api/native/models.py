@@ -23,10 +23,10 @@ class Model(BaseModel):
     description: str | None = Field(default=None, description="Notes for users of the model.")
     context_tokens: int | None = Field(
         default=None,
-        description="Context size of a chat model: prompt and answer, in tokens. For an embedding "
-        "model, the tokens of one text.",
+        description="Limit in tokens: prompt and answer together for a chat model, one text for "
+        "an embedding model.",
     )
-    dimensions: int | None = Field(default=None, description="Size of an embedding.")
+    dimensions: int | None = Field(default=None, description="Number of values in an embedding.")
     fallback: str | None = Field(
         default=None, description="Model that answers while this one is down or overloaded."
     )

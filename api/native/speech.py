@@ -307,7 +307,7 @@ class ExplainBody(SpeechBody):
     """A speech request that is only analysed, not synthesised."""
 
     language: str | None = Field(
-        default=None, max_length=3, description="Used if no voice is named."
+        default=None, max_length=3, description="Language of the text, if no voice is named."
     )
 
 

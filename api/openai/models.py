@@ -12,7 +12,7 @@ router = make_router("models", scope="any", visitors=True)
 
 
 class OpenAIModel(Model):
-    max_model_len: int | None = Field(description="Equals `context_tokens`; vLLM's name.")
+    max_model_len: int | None = Field(description="Same as `context_tokens`.")
 
 
 class OpenAIModelListing(BaseModel):

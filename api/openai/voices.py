@@ -177,7 +177,8 @@ async def create_voice(
 async def delete_voice(
     voice_id: str, principal: PrincipalDep, voices: VoicesDep
 ) -> DeletedAudioVoice:
-    """Also deletes recordings, versions and shares. The finished share of a build is charged."""
+    """Also deletes recordings, versions and shares. If the voice is still being built, the finished
+    share of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return DeletedAudioVoice(id=voice_id)
 

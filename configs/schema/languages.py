@@ -38,7 +38,8 @@ class LanguageWords(StrictModel):
     # Abbreviations after which a sentence continues. sentencex has most; these are the ones it
     # cuts, and the commonest others. None of them is also a word that ends sentences.
     goes_on: Words = frozenset()
-    goes_on_before_number: Words = frozenset()  # only before a number: "No." may be an answer
+    # Only before a number: "No." may be an answer. "So" is a weekday, and "so" is none.
+    goes_on_before_number: Words = frozenset()
     before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
     after_ordinal: Words = frozenset()  # words before which it is
     abbreviations: dict[str, str] = {}  # spoken forms of unambiguous abbreviations

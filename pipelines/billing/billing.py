@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from itertools import chain, count
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 from weakref import WeakSet
 
 from sqlmodel import Session
@@ -435,16 +435,18 @@ class Billing:
 
     async def _hold(self, charge: Charge, operation: Operation) -> bool:
         """Holds credit; False when it does not suffice."""
-        terms: dict[str, Any] = {
-            "workspace_id": charge.workspace_id,
-            "service": charge.service,
-            "amount": charge.micro_usd,
-            "expires_at": utc_now() + HOLD,
-            "key_id": operation.key_id or 0,
-        }
+        expires_at = utc_now() + HOLD
 
         def hold(transaction: Transaction) -> bool:
-            held = ledger.hold_idempotently(transaction, name=charge.operation, **terms)
+            held = ledger.hold_idempotently(
+                transaction,
+                workspace_id=charge.workspace_id,
+                name=charge.operation,
+                service=charge.service,
+                amount=charge.micro_usd,
+                expires_at=expires_at,
+                key_id=operation.key_id or 0,
+            )
             if held is None:
                 return False
             # Set here, since the database's reply may be lost, and a release needs the operation.
@@ -458,7 +460,13 @@ class Billing:
                 return await self._database.run_plain(hold)
             # A power cut may lose the hold, but ends the work, too.
             return await self._database.run_in_order(
-                ledger.hold, operation=charge.operation, **terms
+                ledger.hold,
+                workspace_id=charge.workspace_id,
+                operation=charge.operation,
+                service=charge.service,
+                amount=charge.micro_usd,
+                expires_at=expires_at,
+                key_id=operation.key_id or 0,
             )
 
     async def wait_for_settlements(self) -> None:

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
+from pipelines.billing.billing import Billing
 from pipelines.errors import FileTooLarge, NotFound, NothingToSpeak
 from pipelines.jobs.documents.book import CHAPTERS, Book, SpokenChapter
 from pipelines.jobs.leases import until_available
@@ -37,7 +38,7 @@ from pipelines.text.spoken_length import (
 from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
-from pipelines.tts.reading import SpeechRequest, is_ssml
+from pipelines.tts.reading import SpeechRequest, is_ssml, written_and_breaks
 from pipelines.tts.reasoning import ReasoningFilter
 
 BookFormat = Literal["m4b", "mp3"]
@@ -45,7 +46,6 @@ MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
 MAX_SSML = 100_000  # characters (two hours of speech), which are spoken as one block
 # A paragraph of up to N characters, or a part that ends with a sentence, at a space, or anywhere.
 _PARTS = r".{1,N}\Z|.{1,N}(?<=[.!?…])\s|.{1,N}(?<=[。！？।])|.{1,N}\s|.{1,N}"
-_TAG = re.compile(r"<[^<>]*>")
 _CODECS = {"m4b": "aac", "mp3": "mp3"}
 _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
@@ -109,12 +109,26 @@ def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
 TASK = TypeAdapter(SpeechTask)
 
 
-def estimated_length(text: str) -> tuple[int, int, float]:
-    """Estimates a text that is not normalised: its characters without markup, an upper bound of its
-    spoken letters, and the length of its speech (s). Blocking: 1 ms for 50,000 characters."""
-    text = _TAG.sub("", text) if is_ssml(text) else text
-    pauses = LINE_PAUSE * text.count("\n\n") + SENTENCE_PAUSE * text.count(". ")
-    return len(text), most_spoken(text), (spoken_length(text) + pauses) / LETTERS_PER_S
+def most_characters(text: str, billing: Billing) -> int:
+    """Returns the characters that are held for a block, and charged at most."""
+    return billing.speech_characters(len(text), most_spoken(text))
+
+
+def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
+    """Estimates each chapter: the characters that are charged at most, and the length of its speech
+    (s), with numbers and signs as they are written. Blocking. Raises InvalidRequest or
+    FileTooLarge."""
+    chapters = [(0, 0.0)] * len(task.book.chapters)
+    for number, block in task.blocks():
+        text, breaks_s = written_and_breaks(replace(task.request, text=block))
+        pauses = LINE_PAUSE * text.count("\n\n") + SENTENCE_PAUSE * text.count(". ")
+        letters = spoken_length(text) + pauses
+        characters, seconds = chapters[number]
+        chapters[number] = (
+            characters + most_characters(block, billing),
+            seconds + letters / LETTERS_PER_S / task.request.speed + breaks_s,
+        )
+    return chapters
 
 
 async def speak(
@@ -124,9 +138,8 @@ async def speak(
     with a block that cannot be spoken fails before the work, which would not be paid. Raises
     LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
-    count = synthesis.billing.speech_characters
-    texts = [request.text for _, request in blocks]
-    await jobs.hold(job, sum(count(len(text), most_spoken(text)) for text in texts))
+    held = sum(most_characters(request.text, synthesis.billing) for _, request in blocks)
+    await jobs.hold(job, held)
     results = await jobs.files(job, "result")
     if not results:
         for _, request in blocks:

@@ -39,6 +39,7 @@ _NO_END_BEFORE_SMALL = frozenset(
     "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
     "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
 )
+_BEFORE_TELEPHONE = frozenset("tel tél telef cell nr núm".split())  # "Tel. (030) 1", "Tel. +49"
 # After these a capital letter does begin a sentence, except in German, which capitalises nouns.
 _MAY_END = re.compile(r"\b(?:[Ee](?:tc|cc|nz)|[Ii]t[dp])\.(?=\s+[^\W\d_a-zà-ÿ])")
 _ANSWER = re.compile(r"\b[Nn]o\.(?=\s+(?![IVX]{2,})[^\W\d_a-zà-ÿ])")  # sentencex sees a number
@@ -392,8 +393,11 @@ def _is_one_sentence(
         is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
         if is_ordinal or word[-1].isdecimal():
             return is_ordinal
-    if following.isdigit() or following in ("(", "+"):
-        return re.split("[-–]", key)[-1] in words.goes_on_before_number or (
+    if following in ("(", "+"):
+        return key in _BEFORE_TELEPHONE
+    if following.isdigit():
+        last = re.split("[-–]", word)[-1]
+        return not words.goes_on_before_number.isdisjoint((last, last.lower())) or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL
         )
     if following.islower():

@@ -36,7 +36,7 @@ ENGINE_SPEEDS = (0.5, 2.0)  # engines speak up to these tempos; beyond, audio is
 _DOCUMENT = re.compile(
     r"(?>\s|<\?xml[^>]*\?>|<!--.*?-->)*+<(?:speak[\s/>]|!DOCTYPE\s+speak\b)", re.DOTALL
 )
-_VALUE = re.compile(r"([+-]?)(\d{1,4}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
+_VALUE = re.compile(r"([+-]?)(\d{1,5}(?:\.\d{1,4})?)(%|st|dB|ms|s|)")
 _AROUND = string.whitespace + string.punctuation + "…。！？、，；：।॥؟،؛«»“”‘’„「」『』（）¿¡—–"
 _LETTER = re.compile(r"\s+|&[^;]*;|.")
 _MANNERS = {"p": PARAGRAPH_PAUSE_S, "s": SENTENCE_PAUSE_S, "prosody": 0.0, "emphasis": 0.0}
@@ -188,6 +188,21 @@ def own_text(tokens: Sequence[Token]) -> str:
     return text if text.strip() else "".join(token.text for token in tokens)
 
 
+def written_and_breaks(request: SpeechRequest) -> tuple[str, float]:
+    """Return the text of a request without its markup, and the length of its breaks (s). Raises
+    InvalidRequest."""
+    written = list[str]()
+    breaks_s = 0.0
+    for token in parse(request)[0]:
+        written.append(token.text)
+        if token.name == "break" and not token.closes:
+            try:
+                breaks_s += _break_s(token.attributes)
+            except ValueError as error:
+                raise _fault_of(request, token.start, error) from None
+    return "".join(written), breaks_s
+
+
 def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequest:
     """Return the error at a place of the text, in the turn of a script if there is one."""
     for number, turn in enumerate(request.script):
@@ -282,8 +297,7 @@ class PassageReader:
             self._cut(_MANNERS[name])
             self._style = self._manner(name, given)
         elif name == "break":
-            pause_s = _quantity("time" if "time" in given else "strength", given)
-            self._cut(pause_s=_within((0.0, LONGEST_BREAK_S), pause_s))
+            self._cut(pause_s=_break_s(given))
         elif name == "mark":
             self._words.marks.append((len(self._words.text), given["name"], token.start))
         else:
@@ -415,6 +429,11 @@ def _choice(name: str, given: Mapping[str, str], choices: Collection[str], usual
     if (value := given.get(name, usual)) not in choices:
         raise ValueError(f"{name}: must be one of {', '.join(choices)}")
     return value
+
+
+def _break_s(attributes: Mapping[str, str]) -> float:
+    name = "time" if "time" in attributes else "strength"
+    return _within((0.0, LONGEST_BREAK_S), _quantity(name, attributes))
 
 
 def _quantity(name: str, attributes: Mapping[str, str]) -> float:

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis.config import SchemathesisConfig
 from schemathesis.generation.feedback import FeedbackSources
 from schemathesis.generation.meta import CoveragePhaseData, CoverageScenario
+
+# Private. If an update moves it, call what the iteration in `schemathesis.pytest.plugin` calls.
 from schemathesis.pytest._test_builder import build_operation_test
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
@@ -74,7 +76,8 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/v1/pronunciation-dictionaries/add-from-rules",
         "/v1/speak",
         "/v2/speak",
-        "/v1/speech-to-speech/{voice_id}",  # JSON in a field of a form
+        # JSON in a field of a form: only its media type is obeyed, not its schema.
+        "/v1/speech-to-speech/{voice_id}",
         "/v1/speech-to-speech/{voice_id}/stream",
         "/v1/speech-to-text",
         "/v1/text-to-speech/{voice_id}",

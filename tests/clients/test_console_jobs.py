@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from api.services import Services
+from pipelines.errors import StorageUnavailable
 from tests.api.local_server import local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.api.native.jobs.doing import do_next
@@ -159,6 +161,11 @@ def test_files_that_no_job_takes_are_refused_beside_the_button(page: Page) -> No
         press(page, "Upload and transcribe")
         assert said in run(page, beside)
         assert run(page, "document.querySelector('.chosen-file').textContent") == ""
+    press(page, "Book to audio")
+    page.call(CHOOSE_BOOK, "notes.pdf", "%PDF-1.4")
+    wait_until(page, "failed().includes('convert it')")
+    sent = "performance.getEntriesByType('resource').filter((one) => /estimate/.test(one.name))"
+    assert run(page, f"{sent}.length") == 0
     assert not [one for one in run(page, "requests") if one.startswith("POST")]
 
 
@@ -205,6 +212,13 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Read none")
     press(page, "Create the audio")
     wait_until(page, "failed().includes('Tick at least one chapter.')")
+    press(page, "Recording to text")
+    press(page, "Code")
+    assert "/jobs/transcriptions" in wait_until(
+        page, "top().querySelector('pre') && top().textContent"
+    )
+    press(page, "Close")
+    press(page, "Book to audio")
     press(page, "Read all")
     run(page, "(all('.chapter-plan input')[1].focus(), true)")
     key(page, " ")
@@ -225,12 +239,31 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     assert run(page, "at('a[download]').download") == "tale.m4b"
 
 
+def test_a_book_stays_chosen_after_a_failure_that_passes(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    press(page, "Book to audio")
+    monkeypatch.setattr("api.native.jobs.read_document", Mock(side_effect=StorageUnavailable))
+    page.call(CHOOSE_BOOK, "tale.md", TALE)
+    wait_until(page, "button('Try again')")
+    press(page, "Create the audio")
+    wait_until(page, "failed()")
+    assert run(page, "all('.chosen-file')[0].textContent") == "tale.md"
+    monkeypatch.undo()
+    press(page, "Create the audio")
+    wait_until(page, f"{ROW}?.includes('waiting for its turn')")
+
+
 def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
     press(page, "Book to audio")
     run(page, "(all('summary').find((one) => named(one) === 'Paste a text instead').click(), true)")
     fill(page, Text="The Sea\n\nChapter 1\n\nA sentence.\n\nChapter Hope\n\nAnother.")
     wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")
     assert run(page, "all('.chapter-plan li').map((one) => one.innerText[0]).join('')") == "TC"
+    fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter Two\n\nAnother.")  # sent at once
     press(page, "Create the audio")
     wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
     assert run(page, "labelled('Text').value") == "" and not run(page, "at('.chapter-plan')")
+    asyncio.run(do_next(services))
+    press(page, "Show the result of Pasted text.txt")
+    wait_until(page, "all('button').some((one) => one.innerText.startsWith('Chapter Two'))")

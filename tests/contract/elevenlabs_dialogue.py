@@ -7,9 +7,9 @@ from tests.contract.messages import elevenlabs_fault
 DIALOGUE_BROKEN: dict[Frame, str] = {
     **JSON_FAULTS,
     '{"inputs": 5}': "inputs: ",
-    '{"voices": null}': "voices: ",
+    '{"voices": 5}': "voices: ",
     '{"inputs": [{"text": "Hello."}], "voices": ["a"]}': "inputs",
-    "{}": "voices: ",
+    '{"inputs": [{"text": "Hello.", "voice_id": "a"}]}': "voices: ",
     b"audio": "binary",
 }
 

@@ -183,7 +183,9 @@ async def _tail(completion: Completion, began: float) -> dict[str, Any]:
         tail["correction"] = correction_body(completion.original, completion.edits, warnings)
     elif completion.marks is not None:
         spans = await asyncio.to_thread(find_entities, completion.answer.text, completion.marks)
-        tail["entities"] = [{"kind": s.kind, "start": s.start, "end": s.end} for s in spans]
+        tail["entities"] = [
+            {"kind": span.kind, "start": span.start, "end": span.end} for span in spans
+        ]
     return tail
 
 

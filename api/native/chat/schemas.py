@@ -486,7 +486,7 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
 class SpokenAudio(BaseModel):
     """The speech of an answer."""
 
-    id: str = Field(description="Names the answer in a later message, until `expires_at`.")
+    id: str = Field(description="Id by which later messages name the answer, until `expires_at`.")
     data: str = Field(description="The audio in base64.")
     transcript: str
     expires_at: int  # Unix seconds; the past if the chat is not saved

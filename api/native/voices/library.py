@@ -50,7 +50,7 @@ class NewShare(RequestModel):
     workspace_id: WorkspaceId | None = Field(
         default=None, description="Id of the receiving workspace."
     )
-    by_code: bool = Field(default=False, description="Creates a code to pass on.")
+    by_code: bool = Field(default=False, description="Creates a code for the other workspace.")
     speaker_allows_sharing: Literal[True] = Field(
         description="Confirms that the recorded consent allows sharing. It is audited."
     )
@@ -76,7 +76,7 @@ class ShownShare(Shown):
     is_own: bool = Field(description="True if this workspace owns the voice.")
     workspace_id: Id | None = Field(description="Receiving workspace.")
     email: Annotated[str | None, BeforeValidator(lambda email: email or None)] = Field(
-        description="E-mail address of an expired offer by an earlier release."
+        description="E-mail address of an offer by an earlier release, which has expired."
     )
     created_at: datetime
     expires_at: datetime | None = Field(description="Expiry of an unused code.")

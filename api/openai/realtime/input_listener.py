@@ -153,10 +153,8 @@ class InputListener(SocketListener):
         detected.
         """
         is_manual = self._turns.options.is_manual
-        if not is_manual:
-            processed = asyncio.Event()  # a client may send audio faster than it is processed
-            self.input.inbox.put(processed)
-            await processed.wait()
+        if not is_manual and not await self.input.wait_until_processed():
+            return
         appended_s = self._uncommitted_s if is_manual or self._turns.is_open else 0.0
         if appended_s < MIN_COMMIT_S:
             raise RealtimeFault(

@@ -115,8 +115,9 @@ async def count_input_tokens(
     platform: PlatformDep,
     operation: OperationDep,
 ) -> InputTokens:
-    """Lets the model read the input, without an answer and free of charge. At most N an hour,
-    where N is the plan's requests a minute."""
+    """Lets the model read the input, without an answer and free of charge.
+
+    In an hour, a workspace may count as many inputs as its plan allows requests a minute."""
     workspace_id = principal.workspace_id
     request = await turns.to_chat_request(body, chat, workspace_id, operation, saves=False)
     if not await platform.request_limits.count_prompts(principal, 1):

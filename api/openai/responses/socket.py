@@ -278,9 +278,8 @@ def _body_of(event: dict[str, Any]) -> ResponsesBody:
 def _error_event(error: ApiError) -> Event:
     body: dict[str, Any] = openai_error(error)["error"]
     status = error.status
-    if (
-        error.code == "not_found" and error.param == turns.PREVIOUS
-    ):  # clients then send all items again
+    # Clients that read this code send all items again.
+    if error.code == "not_found" and error.param == turns.PREVIOUS:
         body["code"] = "previous_response_not_found"
         status = 400
     return {"type": "error", "status": status, "error": body}

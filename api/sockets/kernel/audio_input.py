@@ -23,6 +23,7 @@ from pipelines.stt.formatting import separator_of
 
 # Longest pause in reading from the client: pongs are not read either, and time out after 10 s.
 PUSH_BACK_S = 8.0
+LATE = "the service cannot keep up with the audio"
 MAGIC = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of containers; the last is WebM
 
 
@@ -143,9 +144,24 @@ class AudioInput:
             async with asyncio.timeout(PUSH_BACK_S):
                 await self.inbox.wait_for_room()
         except TimeoutError:
-            self._session.end("the service cannot keep up with the audio", close_codes.OVERLOADED)
+            self._session.end(LATE, close_codes.OVERLOADED)
             return
         self.inbox.put(pcm)
+
+    async def wait_until_processed(self) -> bool:
+        """Waits until the audio so far is processed, since a client may send it faster.
+
+        Ends the session and returns False if the service cannot keep up.
+        """
+        processed = asyncio.Event()
+        self.inbox.put(processed)
+        try:
+            async with asyncio.timeout(PUSH_BACK_S):
+                await processed.wait()
+        except TimeoutError:
+            self._session.end(LATE, close_codes.OVERLOADED)
+            return False
+        return True
 
     def note_failure(self, failed: FailedUtterance) -> None:
         """Notes a failed utterance, which is not charged."""

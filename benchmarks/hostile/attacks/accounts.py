@@ -56,7 +56,7 @@ async def sign_up_storm(attacker: Attacker) -> None:
 
 @looped_attack(loops=50)
 async def unknown_keys(attacker: Attacker, number: int) -> None:
-    """Keys with a right checksum that were never issued, and forged tokens, 50 at once"""
+    """Keys with a valid checksum that were never issued, and forged tokens, 50 at once"""
     key = new_api_key() if number % 5 else f"e30.{secrets.token_urlsafe(60)}.e30"
     await attacker.request("GET", "/plans", key)
 
@@ -96,7 +96,7 @@ async def key_churn(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=20, accounts=1, plan="enterprise")
 async def foreign_objects(attacker: Attacker, number: int) -> None:
-    """Ids of others guessed on every route that takes one, 20 at once."""
+    """Guessed ids of other workspaces on every route that takes an id, 20 at once."""
     method, path = ROUTES_WITH_IDS[number % len(ROUTES_WITH_IDS)]
     guess = str(secrets.randbits(40)) if "api" in path else str(uuid4())
     await attacker.request(method, path.format(guess), attacker.key(number))

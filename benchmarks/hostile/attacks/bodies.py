@@ -108,7 +108,7 @@ def forms() -> "cycle[bytes]":
 
 @looped_attack(loops=6, accounts=2, plan="enterprise")
 async def multipart_tricks(attacker: Attacker, number: int) -> None:
-    """Forms of 10,000 parts, endless part headers, no end, nested boundaries, names of paths."""
+    """Forms of 10,000 parts, endless part headers, no end, nested boundaries, paths as names."""
     headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY.decode()}"}
     path = FORM_PATHS[number % len(FORM_PATHS)]
     await attacker.post(path, attacker.key(number), data=next(forms()), headers=headers)
@@ -209,7 +209,7 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 def mazes() -> list[dict[str, Any]]:
-    """Schemas that refer to themselves, nest deeply or need large automata, none twice."""
+    """Schemas that refer to themselves, nest deeply or need large automata, each used once."""
     number = next(NUMBERS)
     reference = {"$ref": "#/$defs/a"}
     return [
@@ -226,6 +226,6 @@ def mazes() -> list[dict[str, Any]]:
 
 @looped_attack(loops=8, accounts=1, plan="enterprise")
 async def schema_mazes(attacker: Attacker, number: int) -> None:
-    """Schemas that refer to themselves, nest deeply or need large automata, none twice."""
+    """Schemas that refer to themselves, nest deeply or need large automata, each used once."""
     body = json_answer(mazes()[number])
     await attacker.post("/v1/chat/completions", attacker.key(number), json=body)

@@ -93,7 +93,7 @@ async def long_addresses(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=8 * len(BODY_ROUTES), accounts=1, cheap=True)
 async def stalled_bodies(attacker: Attacker, number: int) -> None:
-    """Half a body to each route that works, 8 connections a route, all of one free account."""
+    """Half a body to each route of speech, chat or uploads, 8 connections each, one account."""
     path, kind = BODY_ROUTES[number % len(BODY_ROUTES)]
     key = attacker.key(number)
     head = attacker.head("POST", path, key, Content_Type=kind, Content_Length=1000)
@@ -116,7 +116,7 @@ async def stalled_sign_ups(attacker: Attacker) -> None:
 
 @looped_attack(loops=60, accounts=1)
 async def dripped_bodies(attacker: Attacker, number: int) -> None:
-    """Bodies of which a byte comes every 2 seconds, so that no idle timeout passes."""
+    """Bodies of which a byte comes every 2 seconds, so that no idle timeout expires."""
     path = TEXTS[number % len(TEXTS)]
     key = attacker.key(number)
     async with attacker.raw() as connection:
@@ -159,7 +159,7 @@ async def idle_connections(attacker: Attacker) -> None:
 
 @looped_attack(loops=40, accounts=1)
 async def half_closed(attacker: Attacker, number: int) -> None:
-    """Clients that close their side after a request, in its head, or in its body."""
+    """Clients that close their side of the connection after a request, in its head or its body."""
     body = {"text": "One sentence.", "output_format": "wav"}
     request = attacker.json_request("/tts-stream", attacker.key(number), body)
     in_body = request.index(b"\r\n\r\n") + 13
@@ -193,7 +193,7 @@ async def smuggled_requests(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=2 * len(LENGTHS), accounts=1)
 async def wrong_lengths(attacker: Attacker, number: int) -> None:
-    """Bodies shorter or longer than declared, with lengths that are no numbers or 2^63."""
+    """Bodies shorter or longer than declared, or with a length that is 2^63 or not a number."""
     length = LENGTHS[number % len(LENGTHS)]
     key = attacker.key(number)
     head = attacker.head("POST", TEXTS[0], key, Content_Type=JSON, Content_Length=length)
@@ -217,7 +217,7 @@ async def slow_stream_readers(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=40, accounts=4, plan="enterprise")
 async def readers_above_the_pace(attacker: Attacker, number: int) -> None:
-    """Readers just above the least pace: of WAV streams 6 KB a second, of whole answers 25 KB."""
+    """Readers just above the minimum pace: WAV streams at 6 KB a second, whole answers at 25 KB."""
     path, pace = (("/tts-stream", 6000), ("/tts-synthesize", 25_000))[number % 2]
     request = attacker.json_request(path, attacker.key(number // 2), WAV)
     await read_slowly(attacker, request, 0.2, pace // 5)

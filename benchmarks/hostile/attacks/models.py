@@ -95,7 +95,7 @@ async def long_uncompressed_answers(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=16, accounts=1, plan="enterprise")
 async def hang_ups(attacker: Attacker, number: int) -> None:
-    """Speech, transcripts and chats that are left shortly before their whole answer, 16 at once."""
+    """Clients of speech, transcripts and chats that leave just before the answer, 16 at once."""
     key = attacker.key(number)
     audio = await clip(attacker, 120.0)
     requests: tuple[Callable[[], Awaitable[object]], ...] = (
@@ -131,7 +131,7 @@ async def upload_anywhere(attacker: Attacker, number: int, audio: bytes) -> None
 
 @looped_attack(loops=3, accounts=1, plan="enterprise")
 async def flacs_of_tiny_blocks(attacker: Attacker, number: int) -> None:
-    """FLAC files of 16-sample blocks, which cost seconds of CPU a MiB to decode, 3 at once."""
+    """FLAC files of 16-sample blocks, which take seconds of CPU per MiB to decode, 3 at once."""
     audio = await asyncio.to_thread(tiny_blocks, 2 << 20)
     await upload_anywhere(attacker, number, audio)
 
@@ -170,7 +170,7 @@ async def correction_flood(attacker: Attacker) -> None:
 
 @looped_attack(loops=8, accounts=1, plan="enterprise")
 async def correction_of_lines(attacker: Attacker, number: int) -> None:
-    """Corrections by rules, which are free, of as many short lines as cost the rules most."""
+    """Free corrections by rules, of as many short lines as cost the rules most time."""
     await attacker.post("/v1/chat/completions", attacker.key(number), json=FREE_CORRECTION)
 
 

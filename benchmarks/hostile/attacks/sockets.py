@@ -119,7 +119,7 @@ def flood(voice_id: str) -> list[str]:
 
 @looped_attack(loops=12, accounts=1, plan="enterprise")
 async def message_floods(attacker: Attacker, number: int) -> None:
-    """Wrong, wide and odd JSON messages as fast as they can be sent, on 12 sockets."""
+    """Invalid, very wide and unusual JSON messages as fast as they can be sent, on 12 sockets."""
     messages = flood(attacker.target.voice_id)
     async with attacker.socket(PATHS[number % 3], attacker.key(0)) as connection:
         for place in range(number, number + 1000):
@@ -157,7 +157,7 @@ async def dripping_listeners(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=6, accounts=1, plan="enterprise")
 async def contexts_without_end(attacker: Attacker, number: int) -> None:
-    """Five contexts with long texts a socket, whose connection is lost before the last audio."""
+    """Sockets with five contexts of long texts each, dropped before the last audio."""
     async with attacker.socket("/ws/tts", attacker.key(number)) as connection:
         for context in range(5):
             named = {"context_id": str(context)}
@@ -173,7 +173,7 @@ async def contexts_without_end(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=30, accounts=1)
 async def socket_storm(attacker: Attacker, number: int) -> None:
-    """Handshakes as fast as they go: without a key, over the plan's number, and dropped at once."""
+    """Handshakes without a pause: without a key, above the plan's limit, or dropped at once."""
     key = (attacker.key(0), "", "sk_" + "x" * 46)[number % 3]
     async with upgraded(attacker, PATHS[number % 2], key, seconds=15):
         pass
@@ -181,7 +181,7 @@ async def socket_storm(attacker: Attacker, number: int) -> None:
 
 @looped_attack(loops=6, accounts=1, plan="enterprise")
 async def audio_floods(attacker: Attacker, number: int) -> None:
-    """Audio to /ws/stt faster than real time, in rates that change with each message, then gone."""
+    """Audio to /ws/stt above real time, at rates that change per message, then a disconnect."""
     async with attacker.socket("/ws/stt", attacker.key(0)) as connection:
         await connection.send(json.dumps({"type": "start"}))
         for place in range(200):

@@ -1,10 +1,15 @@
 """A long text in chapters."""
 
+import re
 from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
 from pipelines.errors import InvalidRequest
+
+MAX_TITLE = 200  # characters
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +58,20 @@ class Book:
         Raises InvalidRequest if the book has no such chapter.
         """
         count = len(self.chapters)
-        kept = [not numbers] * count
+        kept = bytearray([not numbers]) * count
         for part in filter(None, numbers.split(",")):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
             if not span or span[0] < 1 or span[-1] > count:
                 noun = "chapter" if count == 1 else "chapters"
                 raise InvalidRequest(f"chapters: {part} is not within the {count} {noun}")
-            for number in span:
-                kept[number - 1] = True
+            kept[span[0] - 1 : span[-1]] = b"\1" * len(span)
         chapters = (
             chapter for chapter, is_kept in zip(self.chapters, kept, strict=True) if is_kept
         )
         return replace(self, chapters=tuple(chapters))
+
+
+def clean_title(text: str) -> str:
+    """Cuts a title or a name, and replaces control characters, which terminals obey."""
+    return _CONTROLS.sub(" ", text)[:MAX_TITLE]

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import Book, Chapter, LeftOut
-from pipelines.jobs.documents.epub import MAX_TITLE, MOST_BYTES, UNTITLED, read_epub
+from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
+from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters
 from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text
 from pipelines.tts.reading import is_ssml
@@ -20,8 +20,10 @@ JUDGED = 100_000  # characters by which an encoding is judged
 # Repetitions are bounded, exclude their own marks or give nothing back, so that no text takes long
 # to match.
 _HEADING = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+)$|^(.+)\n(?:=+|-+)[ \t]*$", re.MULTILINE)
-# A block of code, whose lines are no headings.
-_CODE = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)[^\n]*\n(?:.*\n)*?(?: {0,3}\1|.*\Z)", re.MULTILINE)
+# A block of code, whose lines are no headings; a line such as "```a``` b" begins none.
+_CODE = re.compile(
+    r"^ {0,3}(`{3,}+(?=[^`\n]*\n)|~{3,}+)[^\n]*\n(?:.*\n)*?(?: {0,3}\1|.*\Z)", re.MULTILINE
+)
 _FRONT_MATTER = re.compile(
     r"\A---[ \t]*\n((?:[ \t#\-][^\n]*\n|\w[\w-]{0,59}:[^\n]*\n){1,200})"
     r"(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
@@ -36,13 +38,12 @@ _NOTE = re.compile(
 _NOTE_MARK = re.compile(r"\[(\^[^\]\s]{1,40})\]|(?<=[^\s\[(])\[(\d{1,3})\](?!\()")
 _WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
 _MARKS = re.compile(
-    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|```.*$)"
+    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|`{3,}+[^`\n]*$)"
     r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
     re.MULTILINE,
 )
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
 
@@ -61,14 +62,19 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     chapters = tuple(
         replace(chapter, title=title, is_extra=is_extra(title))
         for chapter in book.chapters
-        for title in [_CONTROLS.sub(" ", chapter.title)[:MAX_TITLE]]
+        for title in [clean_title(chapter.title)]
         if chapter.text.strip()
     )
     if not chapters:
         raise InvalidRequest("document: has no text")
     if len(chapters) > MAX_CHAPTERS:
         raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
-    return replace(book, chapters=chapters)
+    return replace(
+        book,
+        title=clean_title(book.title),
+        author=clean_title(book.author),
+        chapters=chapters,
+    )
 
 
 def _read_text(data: bytes, name: str, most_characters: int) -> Book:
@@ -87,7 +93,7 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
     return Book(
         title=title,
         chapters=tuple(_markdown_chapters(text, title)),
-        author=fields.get("author", "").strip(" \t\"'")[:MAX_TITLE],
+        author=fields.get("author", "").strip(" \t\"'"),
         left_out=LeftOut(notes=notes, front_matter=front is not None),
     )
 
@@ -136,9 +142,17 @@ def _without_notes(text: str) -> tuple[str, int]:
     notes = {match[1] or match[2] for match in _NOTE.finditer(text)}
     body = _NOTE.sub("", text)
     notes &= {match[1] or match[2] for match in _NOTE_MARK.finditer(body)}
-    text = _NOTE.sub(lambda note: "" if note[1] is None or note[1] in notes else note[0], text)
+    count = 0
+
+    def left(note: re.Match[str]) -> str:
+        nonlocal count
+        is_text = note[1] is not None and note[1] not in notes
+        count += not is_text
+        return note[0] if is_text else ""
+
+    text = _NOTE.sub(left, text)
     text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in notes else mark[0], text)
-    return text, len(notes)
+    return text, count
 
 
 def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:

@@ -10,18 +10,20 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from html import unescape
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import Book, Chapter, LeftOut
+from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut
 from pipelines.jobs.documents.headings import follows
 from pipelines.text.markup import Token, tokens_of
 
 MAX_MEMBERS = 10_000
-MAX_TITLE = 200  # characters
+MAX_NOTE = 3000  # characters of a note that only links mark
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # bytes for each allowed character, of an EPUB when unpacked
 MAX_TOKENS = 1_000_000
@@ -44,12 +46,15 @@ _UNREADABLE: tuple[type[Exception], ...] = (
 )
 _BLOCKS = set(
     "p div h1 h2 h3 h4 h5 h6 li blockquote section article aside main header footer figure"
-    " figcaption pre br hr tr td th dt dd".split()
+    " figcaption pre hr tr td th dt dd".split()
 )
 _SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
 _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
-_CONTAINERS = {"body", "section", "article", "table", "h1", "h2", "h3", "h4", "h5", "h6"}
+_HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+_CONTAINERS = {"body", "section", "article", "table"} | _HEADINGS
+_NOTE_MARKS = {"noteref", "doc-noteref"}
+_SPACES = re.compile(r"\s+")
 _MARK = re.compile(r"\[?(?:\d{1,4}|[*†‡§¶]{1,3}|[a-z]|[ivxlc]{1,6})\]?")
 
 Place = tuple[str, str]
@@ -109,7 +114,10 @@ class _Epub:
         names = (name for name in spine if name in items and name not in images)
         pages = dict.fromkeys(items[name] for name in names)  # without duplicates
         title = metadata["title"] or UNTITLED
-        entries = self._contents(items[contents]) if contents in items else {}
+        entries: dict[Place, str] = {}
+        if contents in items:
+            with suppress(InvalidRequest):  # a broken one; headings begin chapters, too
+                entries = self._contents(items[contents])
         entries = {place: label for place, label in entries.items() if place[0] in pages}
         reader = _PageReader(title, entries if len(entries) > 1 else {})
         for page in pages:
@@ -117,7 +125,10 @@ class _Epub:
             for token in self._tokens(page):
                 reader.read(token)
         reader.finish()
-        image = self._read(items[cover]) if cover in items else b""
+        image = b""
+        if cover in items:
+            with suppress(InvalidRequest):
+                image = self._read(items[cover])
         if not image.startswith(COVERS) or len(image) > MAX_COVER_BYTES:
             image = b""
         return Book(
@@ -125,7 +136,7 @@ class _Epub:
             chapters=tuple(reader.chapters),
             author=metadata["creator"],
             cover=b64encode(image).decode(),
-            left_out=LeftOut(notes=reader.marks, pages=aside),
+            left_out=LeftOut(notes=len(reader.notes), pages=aside),
         )
 
     def _contents(self, page: str) -> dict[Place, str]:
@@ -133,7 +144,7 @@ class _Epub:
         labels: dict[Place, str] = {}
         levels = list[bool]()  # of the entries above, whether they have a place
         is_toc = False
-        text = list[str]()
+        label = ""
         place: Place | None = None
         for token in self._tokens(page):
             tag = _local(token)
@@ -150,19 +161,19 @@ class _Epub:
             elif tag == "li" and not token.closes and levels:
                 levels[-1] = False
             elif tag in ("a", "navlabel") and not token.closes:
-                text = []
+                label = ""
                 if tag == "a":
                     place = _place(page, token.attributes.get("href", ""))
             elif tag == "content" and not token.closes:
                 place = _place(page, token.attributes.get("src", ""))
             elif token.text:
-                text.append(unescape(token.text))
-            label = " ".join("".join(text).split())[:MAX_TITLE]
-            if tag in ("a", "content") and token.closes and place and label:
+                label = f"{label}{_SPACES.sub(' ', unescape(token.text))}"[:MAX_TITLE]
+            if tag in ("a", "content") and token.closes and place and label.strip():
                 if levels:
                     levels[-1] = True
                 if sum(levels) <= MOST_LEVELS:
-                    labels.setdefault(place, label)
+                    labels.setdefault(place, " ".join(label.split()))
+                label = ""
                 place = None
         return labels
 
@@ -172,7 +183,7 @@ class _Epub:
             text = self._read(name).decode("utf-8-sig")
         except UnicodeDecodeError:
             reason = "is not UTF-8"
-            if "META-INF/encryption.xml" in self._zip.NameToInfo:
+            if self._is_encrypted(name):
                 reason = "is encrypted: books with copy protection (DRM) cannot be read"
             raise InvalidRequest(f"document: {name[:100]} {reason}") from None
         text = _ENTITY.sub(lambda match: unescape(match[0]), _DOCTYPE.sub("", text, count=1))
@@ -181,6 +192,15 @@ class _Epub:
             if self._tokens_left < 0:
                 raise FileTooLarge(f"document: an EPUB has at most {MAX_TOKENS} elements and texts")
             yield token
+
+    def _is_encrypted(self, name: str) -> bool:
+        """Whether a file is in the list of encrypted ones, which may also name fonts only."""
+        listed = b""
+        with suppress(InvalidRequest):
+            listed = self._read("META-INF/encryption.xml")
+        text = unescape(listed.decode(errors="replace"))
+        addresses = re.findall(r"""URI\s*=\s*["']([^"']*)""", text)
+        return normpath(name) in map(unquote, addresses)
 
     def _read(self, name: str) -> bytes:
         path = normpath(name)
@@ -200,16 +220,25 @@ class _Epub:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What a link marks as a note; it is text after all if it is long or has a heading."""
+
+    start: int  # index of its first part
+    depth: int  # of its element; 0 for one that ends with its paragraph
+    has_body: bool  # whether the chapter has text before it
+
+
 class _PageReader:
     """Reads the tokens of pages, one after the other, as chapters.
 
-    Chapters begin at the entries of `contents` and at each `h1`; without contents, at each `h2`
-    too.
+    Chapters begin at the entries of `contents` and at each `h1` that follows text; without
+    contents, at such `h2` too.
     """
 
     def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
         self.chapters = list[Chapter]()
-        self.marks = 0  # marks of notes that were left out
+        self.notes = set[Place]()  # elements to which marks refer
         self._title = title  # of the book
         self._contents = contents
         self._headings = {"h1"} if contents else {"h1", "h2"}
@@ -219,11 +248,12 @@ class _PageReader:
         self._has_heading = self._has_body = False
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
-        self._is_note = False  # whether the rest of the paragraph belongs to a note
+        self._is_heading = False  # whether the paragraph is a heading of any level
+        self._note: _Note | None = None
+        self._depth = 0
         self._skipped = 0  # depth in an element that is left out
         self._raised = 0  # depth in `sup`
         self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
-        self._notes = set[Place]()  # elements to which marks refer
 
     def turn(self, page: str) -> None:
         """Begins a page."""
@@ -232,16 +262,18 @@ class _PageReader:
         self._begin("")
 
     def finish(self) -> None:
+        self._break()
         self._flush(len(self._parts))
 
     def read(self, token: Token) -> None:
+        self._depth += -1 if token.closes else bool(token.name)
         if self._skipped:
             self._skipped += -1 if token.closes else bool(token.name)
         elif token.closes:
             self._close(_local(token))
         elif token.name:
             self._open(_local(token), token.attributes)
-        elif not self._is_note:
+        else:
             self._write(unescape(token.text).replace("\n", " "))
 
     def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -249,32 +281,44 @@ class _PageReader:
         if name:
             self._begin(name)
         kinds = f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
-        is_target = (self._page, name) in self._notes and tag not in _CONTAINERS
+        href = attributes.get("href", "")
+        is_note = self._is_note((self._page, name)) and tag not in _CONTAINERS
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
-            self.marks += "noteref" in kinds or "doc-noteref" in kinds
+            if not _NOTE_MARKS.isdisjoint(kinds):
+                self.notes.add(_place(self._page, href))
             self._skipped = 1
-        elif is_target and tag in _BLOCKS:
-            self._skipped = 1
-        elif is_target:
-            del self._parts[self._paragraph_at :]
-            self._is_note = True
-        elif tag in self._headings:
-            self._break()
-            self._heading_at = len(self._parts)
+        elif is_note and tag not in _BLOCKS:
+            self._note = _Note(self._paragraph_at, 0, self._has_body)
         elif tag in _BLOCKS:
             self._break()
+            if is_note:
+                self._note = _Note(len(self._parts), self._depth, self._has_body)
+            if tag in _HEADINGS:
+                self._note = None
+                self._is_heading = True
+            if tag in self._headings:
+                self._heading_at = len(self._parts)
+        elif tag == "br":
+            self._parts.append("\n\n")
+            self._paragraph_at = len(self._parts)
         elif tag == "sup":
             self._raised += 1
             if self._link:
                 self._link = (self._link[0], True, self._link[2])
-        elif tag == "a" and "#" in attributes.get("href", "") and not self._link:
-            target = _place(self._page, attributes["href"])
-            self._link = (len(self._parts), self._raised > 0, target)
+        elif tag == "a" and "#" in href and not self._link and not self._note:
+            self._link = (len(self._parts), self._raised > 0, _place(self._page, href))
         elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
             self._write(letter)  # an initial that is drawn
 
+    def _is_note(self, place: Place) -> bool:
+        """Whether a mark refers to this place, and nothing says that it is no note."""
+        is_text = place in self._contents or self._is_heading or self._note
+        return bool(place[1]) and place in self.notes and not is_text
+
     def _close(self, tag: str) -> None:
+        if self._note and self._depth < self._note.depth:
+            self._end_note()
         if tag in self._headings and self._heading_at >= 0:
             self._end_heading()
             self._break()
@@ -288,8 +332,7 @@ class _PageReader:
             text = "".join(self._parts[start:]).strip()
             if _MARK.fullmatch(text) and (is_raised or text.startswith("[")):
                 del self._parts[start:]
-                self.marks += 1
-                self._notes.add(target)
+                self.notes.add(target)
 
     def _write(self, text: str) -> None:
         self._parts.append(text)
@@ -298,16 +341,26 @@ class _PageReader:
 
     def _break(self) -> None:
         """Ends a paragraph, and what belongs to it."""
+        if self._note and not self._note.depth:
+            self._end_note()
         self._parts.append("\n\n")
         self._paragraph_at = len(self._parts)
-        self._is_note = False
+        self._is_heading = False
         self._link = None
+
+    def _end_note(self) -> None:
+        """Leaves out a note."""
+        if self._note and sum(map(len, self._parts[self._note.start :])) <= MAX_NOTE:
+            del self._parts[self._note.start :]
+            self._has_body = self._note.has_body
+        self._note = None
 
     def _begin(self, name: str) -> None:
         """Begins a chapter if the table of contents has an entry for this place."""
         label = self._contents.get((self._page, name))
         if label is None:
             return
+        self._note = None
         if self._has_heading or self._has_body:
             self._flush(self._heading_at if self._heading_at >= 0 else len(self._parts))
         self._label = label
@@ -337,6 +390,8 @@ class _PageReader:
         self.chapters.append(Chapter(self._label or self._title, text))
         del self._parts[:end]
         self._paragraph_at = max(0, self._paragraph_at - end)
+        if self._heading_at >= 0:
+            self._heading_at -= end
         self._link = None
         self._label = ""
         self._has_heading = self._has_body = False

@@ -45,11 +45,13 @@ _EMAIL = r"""
       | @[A-Za-z_]\w{0,30}(?![\w@])))
   | """
 _WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # no ending of an Indic language
+# Not within a word or a list of words, such as "男/女/其他" and "Lehrer(innen)/Eltern/Kinder"
+_PATH_START = r"(?<![^\s=:,(\[`'\"‘“„«：，、（「《])"
 _OTHERS = rf"""
     (?P<url>(?<![A-Za-z\d_])(?:(?:(?:https?|HTTPS?|file|s?ftp|ssh|wss?|s3)://|www\.)[^\s<>"]{{1,2000}}
       | (?<![.@-])(?:(?:[A-Za-z0-9-]{{1,40}}+\.){{1,3}}(?:{_LAST_PARTS})
         (?![\w-])|localhost(?=:\d))(?:[:/][^\s<>"]{{0,500}})?
-      | (?<![./\\])(?:[A-Za-z]:\\|~/|/(?=[\w.-]{{1,40}}/))[\w./\\-]{{1,500}}))
+      | {_PATH_START}(?:[A-Za-z]:\\|~/|/(?=[\w.-]{{2,40}}/))[\w./\\-]{{1,500}}))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
     (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?!{_WRITTEN_ON}))
   | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
@@ -67,8 +69,8 @@ _TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # saves 15 µs for 500 c
 # Does not match "495 123-45-67".
 _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _MONEY_SCALE = re.compile(
-    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b|([kKT]|[mMbB]n?|tn)\b"
-    r"| ([mb]n?)\b(?! [a-z])"
+    r" ?(thousand|million|billion|trillion|crore|lakh)s?\b"
+    r"|([kK]|T(?!-)|[mMbB]n?|tn)(?![^\W\u0900-\u9fff])| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
@@ -96,6 +98,11 @@ _ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0d
 _FRACTION_AFTER = re.compile(r"/(\d{1,4})(?![^\W\u3040-\u9fff]|/|[.,]\d)")
 _MONTH_BEFORE = re.compile(r"\b([A-Z][a-z]{2,8})\.? $")
 _LETTER = re.compile(rf"[^\W\d_]|[{INDIC}]")
+_VERSION_BEFORE = re.compile(
+    r"(?:\b(?:v|ver|vers(?:ão|ões|ie|i[oó]\w*)|wersj\w+|верси\w+|संस्करण|release|build|firmware"
+    r"|kernel|linux|windows|android)\.?|版本|バージョン|(?-i:OS))[ :]{0,2}$",
+    re.IGNORECASE,
+)
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
@@ -213,8 +220,9 @@ def _say_date(match: re.Match[str], words: NumberWords) -> str | None:
         return words.date(int(match["iso_d"]), int(match["iso_m"]), int(match["iso_y"]))
     first, second, year = int(match["d1"]), int(match["d2"]), int(match["d3"])
     if len(match["d3"]) == 2:
-        is_section = match["sep"] == "." and len(match[0]) < len("01.02.03")
-        if is_section and words.language not in ("de", "pl", "ru"):
+        is_short = len(match[0]) < len("01.02.03") and words.language not in ("de", "pl", "ru")
+        before = match.string[max(0, match.start() - 12) : match.start()]
+        if match["sep"] == "." and (is_short or _VERSION_BEFORE.search(before)):
             return f" {words.mark('.')} ".join(map(words.integer, re.findall(r"\d+", match[0])))
         year += 2000 if year < 70 else 1900
     month_first = words.date_order.startswith("M") and match["sep"] in "/-"
@@ -301,13 +309,14 @@ def _say_counted(
     """Speaks a number with its suffix, if any: money, a unit, an ordinal or decade mark."""
     millions = words.millions.match(text, end)
     if currency:
-        name = words.currency_name("2", currency)
+        name = words.currency_name("100", currency)
         if millions:
             return f"{words.decimal(number)} {millions[1]} de {name}", millions.end()
         if scale := _MONEY_SCALE.match(text, end):
-            letter = (scale[2] or scale[3] or " ")[0].lower()
-            word = scale[1] or words.readings.tables["magnitude"][letter]
-            return f"{words.decimal(number)} {word} {name}", scale.end()
+            if scale[1]:
+                return f"{words.decimal(number)} {scale[1]} {name}", scale.end()
+            letter = (scale[2] or scale[3])[0].lower()
+            return words.scaled_money(number, letter, currency), scale.end()
         return words.money(number, currency), end
     if after := _CURRENCY_AFTER.match(text, end):
         return words.money(number, _CURRENCIES.get(after[1] or "", after[2])), after.end()

@@ -250,13 +250,20 @@ class NumberWords:
         is_exact = amount.adjusted() < LONGEST_AMOUNT and _is_whole(amount * 100)
         spoken = self._amount(abs(amount), currency) if is_exact else None
         if spoken is None:
-            name = self.currency_name(number, currency)
-            return f"{self._before_noun(self.decimal(number), name)} {name}"
+            return self._joined(self.decimal(number), self.currency_name(number, currency))
         units, hundredths = spoken
         parts = [units] if abs(amount) >= 1 or not amount else []
         if not _is_whole(amount):
             parts.append(hundredths)
         return (self.minus if amount < 0 else "") + self._between_money.join(parts)
+
+    def scaled_money(self, number: str, letter: str, currency: str) -> str:
+        """Reads an amount of thousands ("k"), millions, billions or trillions."""
+        name = self.currency_name("100", currency)
+        if word := self.readings.tables.get("magnitude", {}).get(letter):
+            return f"{self.decimal(number)} {word} {name}"
+        amount = Decimal(number).scaleb(3 * "kmbt".index(letter) + 3).normalize()
+        return self._joined(self.decimal(f"{amount:f}"), name)
 
     def currency_name(self, number: str, currency: str) -> str:
         if (names := self.own.currencies.get(currency)) and names.spoken:
@@ -314,10 +321,14 @@ class NumberWords:
     def _counted(self, count: int, one: str, several: str) -> str:
         noun = one if count == 1 else several
         number = (count == 1 and self.own.one) or self.integer(str(count))
-        return f"{self._before_noun(number, noun)} {noun}"
+        return self._joined(number, noun)
 
     def _feminine(self, number: str) -> str:
         return _respelt(number, self.readings.feminine)
+
+    def _joined(self, number: str, noun: str) -> str:
+        words = f"{self._before_noun(number, noun)} {noun}"
+        return _respelt(words, self.readings.inflections.get("joined", {}))
 
     def _before_noun(self, number: str, noun: str = "") -> str:
         """Inflects a number before a noun, such as "veintiún" or "veintiuna" for "veintiuno"."""
@@ -333,7 +344,7 @@ class NumberWords:
         words = self.decimal(number)
         if number in ("1", "-1") and self.own.one and not self._uncounted.match(noun):
             words = words.removesuffix(self.integer("1")) + self.own.one
-        return f"{self._before_noun(words, noun)} {noun}"
+        return self._joined(words, noun)
 
     def _fill(self, pattern: str, value: int | Decimal, number: str) -> str:
         """Replaces the digits of `value` in `pattern` by the words of `number`."""

@@ -194,11 +194,12 @@ def _goes_on(before: _Line, after: _Line) -> bool:
 
 def _is_full(before: _Line, after: _Line, width: int) -> bool:
     """Whether the next word would not have fitted into a long line, by a margin for lines that were
-    wrapped by hand: none where no capital tells verse from prose."""
+    wrapped by hand: none in a script where no capital tells verse from prose."""
     word = after.text.split(maxsplit=1)[0]
     is_close = UNSPACED.match(word) is not None
     size = 2 if is_close else 1 + _columns(word)
-    margin = max(4, width // 10) if is_close or word.lower() != word.upper() else 0
+    is_cased = 2 * sum(map(str.islower, before.text.lower())) > len(before.text)
+    margin = max(4, width // 10) if is_close or is_cased else 0
     return before.columns >= before.least and before.columns + size > width - margin
 
 

@@ -315,14 +315,16 @@ async def test_a_group_of_transcripts_waits_within_the_bound_of_the_plan(
     """AssemblyAI's clients submit a group at once, ask for the state of each transcript every 3 s,
     and never repeat a refused request."""
     ids = [
-        (await submit(client, other_auth, "https://example.com/a.mp3"))["id"]
+        (await submit(client, other_auth, await upload(client, other_auth, b"audio")))["id"]
         for _ in range(CONFIG.requested_per_job)
     ]
     for _ in range(3):  # more than the 60 requests of the plan
         for transcript_id in ids:
             assert (await read(client, other_auth, f"/{transcript_id}"))["status"] == "queued"
     plan = await client.get("/plans", headers=other_auth)
-    assert plan.headers["X-RateLimit-Remaining"] == "59"
+    assert plan.headers["X-RateLimit-Remaining"] == "19"  # uploads and submissions count
+    subtitles = await client.get(f"/v2/transcript/{ids[0]}/srt", headers=other_auth)
+    assert subtitles.headers["X-RateLimit-Remaining"] == "18"
     body = {"audio_url": "https://example.com/a.mp3"}
     for path, content in (("transcript", {"json": body}), ("upload", {"content": b"audio"})):
         refused = await client.post(f"/v2/{path}", headers=other_auth, **content)

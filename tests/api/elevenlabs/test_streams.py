@@ -232,19 +232,29 @@ async def test_contexts_of_a_dialogue_speak_in_voices_of_their_own(server: Socke
         await client.send(context_id="b", voices=["unknown"])
         fault = await client.receive()
         assert (fault["context_id"], fault["error"]) == ("b", "voice_not_found")
-        for voices in ([], [RACHEL, ADAM]):
-            await client.send(context_id="b", voices=voices)
+        line = {"text": "A sen", "voice_id": RACHEL}
+        for opening in ({"inputs": [line]}, {"voices": [RACHEL, ADAM]}):
+            await client.send(context_id="b", **opening)
             assert "one voice" in (await client.receive())["message"]
+        await client.send(context_id="b", voices=["x" * 201])
+        assert "voices" in (await client.receive())["message"]
         await client.send(context_id="a", inputs=[{"text": text, "voice_id": ADAM}])
         assert "voice_id" in (await client.receive())["message"]
-        await client.send(context_id="c", keep_alive=True)  # opens no context
-        await client.send(context_id="a", inputs=[{"text": text, "voice_id": RACHEL}], flush=True)
+        for name in ("keep_alive", "new_turn", "flush"):  # open no context
+            await client.socket.send(json.dumps({"context_id": "c", name: True}))
+        await client.send(xi_api_key=server.key)
+        await client.send(context_id="a", inputs=[line])
+        await client.send(context_id="a", inputs=[line | {"text": ""}])
+        await client.send(context_id="a", inputs=[line | {"text": text[5:]}], flush=True)
         await client.send(context_id="a", close_context=True)
         events = [await client.receive()]
         while not events[-1].get("is_final"):
             events.append(await client.receive())
+        await client.send(context_id="d", voices=[RACHEL], inputs=[line])
         await client.send(close_socket=True)
-        assert (await client.receive_rest())[1] == 1000
+        await client.send(context_id="b", voices=["unknown"])  # too late
+        rest, code = await client.receive_rest()
+        assert code == 1000 and rest and all("error" not in event for event in rest)
     assert {event["context_id"] for event in events} == {"a"}
     assert events[-2] == {"is_final_audio_for_turn": True, "context_id": "a"}
     sent_ms, letters, starts = 0.0, "", list[float]()

@@ -88,6 +88,16 @@ async def test_unknown_fields_of_a_form_are_named_in_a_header(
     assert strict.status_code == 400 and "langauge: " in strict.text
 
 
+async def test_an_estimate_takes_the_form_of_the_job(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    data = {"voice": "Heart", "output_format": "mp3", "pronunciations[]": "x"}
+    files = {"document": ("a.txt", b"A sentence.")}
+    path = "/jobs/speech/estimate"
+    answer = await client.post(path, headers={**auth, **STRICT}, data=data, files=files)
+    assert answer.status_code == 200 and HEADER not in answer.headers, answer.text
+
+
 async def test_a_list_of_files_is_known_by_each_name_that_is_read(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:

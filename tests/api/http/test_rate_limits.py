@@ -116,6 +116,18 @@ async def test_the_rate_limit_holds_without_errors_while_redis_is_unreachable(
     assert {answer.headers[LIMIT] for answer in answers} == {str(FREE)}
 
 
+async def test_a_polled_path_has_a_limit_of_its_own(
+    services: Services, auth: dict[str, str]
+) -> None:
+    path = "/v2/transcript/00000000-0000-4000-8000-000000000000"
+    limits = with_admission(services, polls_per_request=1)
+    async with client_of(create_app(limits)) as client:
+        answers = [await client.get(path, headers=auth) for _ in range(FREE + 1)]
+        assert (await get(client, auth)).headers[REMAINING] == "59"
+    assert [answer.status_code for answer in answers] == [404] * FREE + [429]
+    assert answers[-1].json()["error"] == "this path allows 60 requests a minute"
+
+
 async def test_the_rate_limit_follows_the_plan_of_the_workspace(
     client: httpx.AsyncClient, auth: dict[str, str], services: Services
 ) -> None:

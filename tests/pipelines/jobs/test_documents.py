@@ -39,6 +39,10 @@ def test_a_plain_text_is_one_chapter() -> None:
         "Capítulo 2. El mar",
         "Chapter 3 The Sea",
         "Chapter iv",
+        "Chapter i: The Sea",
+        "Chapter V The Sea",
+        "Part A",
+        "Part B — The Sea",
         "Chapter the Fourth",
         "Chapter 2—The Sea",
         "Chapter 4th: The Sea",
@@ -85,6 +89,11 @@ def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) ->
             "The Book",
         ),
         ("---\n\n1984.\n\n***\n\nA.", "b"),
+        (
+            "The Book\n\nTom i Jerry\n\nPart Once Upon a Time\n\nBook A Table at Noon\n\n"
+            "Part Ein\n\nDos Part\n\nA.",
+            "The Book",
+        ),
     ],
 )
 def test_chapters_of_common_books_are_found(text: str, titles: str) -> None:
@@ -112,6 +121,8 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
     code = "Call f[0] and arr[12].\n\n[^7]: Nothing refers to this.\n[13] is a line."
     assert read(code).chapters[0].text == code
     assert read("A.[1]\n\n[Footnote 1: Note.]\n").chapters[0].text.split() == ["A."]
+    cited = read("A[^1] b[^1].\n\n[^1]: Note.\n\n[Footnote: Note.]\n\n[Footnote: Another.]\n")
+    assert (cited.chapters[0].text.strip(), cited.left_out.notes) == ("A b.", 3)
     rule = "---\n\nA: b.\n\n---\n"
     assert "A: b." in read(rule, "a.md").chapters[0].text
 
@@ -317,6 +328,9 @@ def test_titles_are_short_and_chapters_are_few() -> None:
     book = read(f"# {'Long ' * 100}\n\nText.", "a.md")
     assert read("Chapter 1. \x1b[31mRed").chapters[0].title == "Chapter 1.  [31mRed"
     assert len(book.chapters[0].title) == 200 and len(book.chapters[0].text) > 500
+    book = read(f"---\ntitle: {'Long ' * 100}\nauthor: \x1b[31m{'Ann ' * 100}\n---\nText.", "a.md")
+    assert (len(book.title), book.author[:9], len(book.author)) == (200, " [31mAnn ", 200)
+    assert read("Text.", "a\x1b[2J.txt").title == "a [2J"
     with pytest.raises(FileTooLarge, match="chapters"):
         read("# a\n\nb\n\n" * 6000, "a.md")
 
@@ -363,6 +377,8 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "\n[Footnote",
         "\n\nChapter 1 A" + " " * 90 + "x",
         "\n\nPart One\n\nA" + " " * 90 + "x",
+        "\n# " + "\u00a0" * 5000 + "x" * 100,
+        *("\u00a0", "'", "1", "«"),
     ],
 )
 def test_no_text_takes_long(text: str) -> None:
@@ -371,7 +387,7 @@ def test_no_text_takes_long(text: str) -> None:
     def read_both() -> None:
         for start, name in (*starts, ("", "a.txt"), ("Chapter 1 A", "a.txt")):
             with suppress(FileTooLarge, InvalidRequest):
-                read((start + text * MOST)[:MOST] + "x\n---\n", name, 2 * MOST)
+                read((start + text * (MOST // len(text) + 1))[:MOST] + "x\n---\n", name, 2 * MOST)
 
     # About 30 are measured for the slowest; a rule that backtracks takes thousands.
     assert cpu_units(read_both) < 160

@@ -7,6 +7,7 @@ import pytest
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import Book, LeftOut
 from pipelines.jobs.documents.document import read_document
+from tests.cpu_time import cpu_units
 from tests.pipelines.jobs.epubs import ONE, epub
 
 MOST = 200_000
@@ -81,6 +82,33 @@ def test_entries_without_a_place_are_no_level_of_the_contents() -> None:
     assert titles(read(one, **{"P.opf": NAV, "nav.xhtml": contents})) == ["Part", "c2"]
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"P.opf": NAV},
+        {"P.opf": NAV, "nav.xhtml": f"{HTML}<nav>"},
+        {"P.opf": NAV, "nav.xhtml": b"\xff"},
+        {"P.opf": NCX, "toc.ncx": "<!DOCTYPE ncx [<!ENTITY a 'b'>]><ncx/>"},
+    ],
+)
+def test_without_a_readable_table_of_contents_headings_begin_chapters(files: Any) -> None:
+    assert titles(read("<h1>One</h1><p>A.</p>", "<h1>Two</h1><p>B.</p>", **files)) == ["One", "Two"]
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        "x<b/>" * 100_000,
+        "x" * 250_000 + "<content src='#i'/>" * 20_000,
+    ],
+)
+def test_no_table_of_contents_takes_long(contents: str) -> None:
+    page = f'{HTML}<nav epub:type="toc"><a href="x">{contents}</a></nav></body></html>'
+    book = epub(package="P.opf", **{"P.opf": NAV, "nav.xhtml": page})
+    # About 15 are measured; a quadratic cost is thousands.
+    assert cpu_units(lambda: read_document(book, "b.epub", MOST)) < 100
+
+
 def test_pages_that_are_images_are_left_out() -> None:
     package = NAV.replace('one.xhtml"/>', 'one.xhtml" media-type="image/jpeg"/>')
     data = epub(one=b"\xff\xd8\xff", package="P.opf", **{"P.opf": package, "nav.xhtml": nav()})
@@ -93,6 +121,12 @@ def test_headings_begin_chapters_that_the_table_of_contents_lacks() -> None:
     book = read(one, "<h1>Chapter 2</h1><p>C.</p>", **{"P.opf": NAV, "nav.xhtml": entries})
     assert titles(book) == ["Chapter 1", "Chapter 2"]
     assert book.chapters[0].text.startswith("Chapter 1\n\nThe Sea\n\nA.")
+    part = (
+        '<p>Intro.</p><h1><a id="c1"/>Part One</h1><h1><a id="c2"/>Chapter 1</h1><p>B.</p>',
+        nav(("one.xhtml", "Start"), ("one.xhtml#c1", "Part One"), ("one.xhtml#c2", "Chapter 1")),
+    )
+    book = read(part[0], **{"P.opf": NAV, "nav.xhtml": part[1]})
+    assert titles(book) == ["Start", "Part One", "Chapter 1"]
     single = nav(("one.xhtml", "Start"))
     assert titles(read(one, **{"P.opf": NAV, "nav.xhtml": single})) == [
         "Chapter 1 The Sea",
@@ -128,6 +162,11 @@ def test_a_number_and_its_title_are_one_chapter(headings: str, expected: list[st
         '<p>A fact<a href="#n" role="doc-noteref">i</a> here.</p>'
         '<div role="doc-endnotes"><p>N</p></div>',
         '<p>A fact<a href="#n">[1]</a> here.</p><div id="n"><p>N.</p><p>M.</p></div>',
+        '<p>A fact<a epub:type="noteref" href="#n">1</a> here.</p><p id="n">1. Note.</p>',
+        '<p>A fact<a href="#n"><sup>1</sup></a> here.</p>'
+        '<p><a id="n" href="#r">1</a> Note<br/>of two lines.</p>',
+        '<p>A fact<a href="#n">[1]</a><a href="#n">[1]</a> here<a href="#n">[1]</a>.</p>'
+        '<div id="n"><p><a href="#r">[1]</a> Note.</p></div>',
     ],
 )
 def test_notes_and_their_marks_are_left_out(page: str) -> None:
@@ -141,6 +180,10 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
     [
         ("<p>See <a href='#x'>12</a>, x<sup>2</sup>.</p><p id='x'>B.</p>", "See 12, x2.\n\nB."),
         ("<p>A<a href='#x'>[1]</a>.</p><section id='x'><p>B.</p></section>", "A.\n\nB."),
+        ("<p>A<a href='#'>[1]</a>.</p><p>B.</p>", "A.\n\nB."),
+        ("<p>A<a href='#x'>[1]</a>.</p><div id='x'><h3>B</h3><p>C.</p></div>", "A.\n\nB\n\nC."),
+        ("<p>A<a href='#x'>[1]</a>.</p><h3><a id='x'/>B</h3><p>C.</p>", "A.\n\nB\n\nC."),
+        (f"<p>A<a href='#x'>[1]</a>.</p><p id='x'>{'B' * 3001}</p>", f"A.\n\n{'B' * 3001}"),
         ("<p>A <span epub:type='pagebreak' title='9'>9</span>b.</p>", "A b."),
         ("<p><img src='t.png' alt='T'/>he <img src='m' alt='A map'/>sea.</p>", "The sea."),
         ("<p><span class='cap'>T</span>he sea.</p>", "The sea."),
@@ -155,10 +198,24 @@ def test_a_page_is_read_as_a_person_would(page: str, text: str) -> None:
     assert read(page).chapters[0].text == f"{text}\n\nEnd."
 
 
-def test_a_protected_book_says_so() -> None:
-    data = epub(one=b"\xff\x9c", **{"META-INF/encryption.xml": "<encryption/>"})
-    with pytest.raises(InvalidRequest, match="DRM"):
+@pytest.mark.parametrize(
+    ("address", "reason"), [("OEBPS/text/one.xhtml", "DRM"), ("OEBPS/fonts/a.otf", "UTF-8")]
+)
+def test_a_protected_book_says_so(address: str, reason: str) -> None:
+    encryption = f'<encryption><CipherReference URI="{address}"/></encryption>'
+    data = epub(one=b"\xff\x9c", **{"META-INF/encryption.xml": encryption})
+    with pytest.raises(InvalidRequest, match=reason):
         read_document(data, "b.epub", MOST)
+
+
+def test_a_chapter_to_which_a_mark_refers_is_read() -> None:
+    entries = nav(("one.xhtml", "One"), ("two.xhtml#c2", "Two"))
+    book = read(
+        '<p>See<a href="two.xhtml#c2">[2]</a>.</p>',
+        '<div id="c2"><p>Text.</p></div>',
+        **{"P.opf": NAV, "nav.xhtml": entries},
+    )
+    assert [chapter.text for chapter in book.chapters] == ["See.", "Text."]
 
 
 @pytest.mark.parametrize("has_contents", [False, True])
@@ -183,3 +240,5 @@ def test_code_in_markdown_has_no_headings() -> None:
         "Two",
     ]
     assert titles(read_document(ONE.encode(), "b.md", MOST)) == ["b"]
+    book = read_document(b"# One\n\n```npm i``` installs it.\n\n# Two\n\nB.", "b.md", MOST)
+    assert titles(book) == ["One", "Two"] and "npm i installs it." in book.chapters[0].text

@@ -280,6 +280,8 @@ def test_signs_of_the_caller_are_none_of_ours() -> None:
     [
         ('<break time="1.5s"/>', 1.5),
         ("<break  time='1500ms' />", 1.5),
+        ("<break time='99999ms'/>", 10.0),
+        ("<10000>", 10.0),
         ("[pause 2s]", 2.0),
         ("[pause:1.5s]", 1.5),
         ("[Pause:700ms],", 0.7),

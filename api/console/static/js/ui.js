@@ -162,7 +162,7 @@ export function status() {
 // Whether the same request may succeed later: no answer came, the service is busy or broken, another
 // request was in the way, or credit was missing. A socket that is closed with 1008 refuses for good.
 const LATER = [0, 402, 408, 409, 429];
-const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.includes(status) || (status >= 500 && status !== 1008));
+export const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.includes(status) || (status >= 500 && status !== 1008));
 
 // Where a job takes what is too long for a page.
 export const jobLink = (kind) => h("a", { href: `#/jobs/${kind}` }, t(`jobs.instead.${kind}`));

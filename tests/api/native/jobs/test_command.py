@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from antiphon.cli.main import antiphon
 from configs.settings import PROJECT_DIR
 from tests.api.local_server import local_settings, serve_local
 from tests.api.local_services import local_services
@@ -33,6 +35,23 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
         assert rows[4][0] == "Sum" and "usually left out" in run().stdout
         refused = run("--chapters", "4")
         assert refused.returncode == 1 and "not within the 3 chapters" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fault"),
+    [
+        ("talk.MP3", "", "-o talk.srt"),
+        ("talk.mp3", "-o talk.srt -c 2-3 -v Heart", "--voice and --chapters"),
+        ("book.md", "-o book.m4b -l en --speakers", "--language and --speakers"),
+    ],
+)
+def test_options_that_would_have_no_effect_are_refused_before_an_upload(
+    tmp_path: Path, name: str, options: str, fault: str
+) -> None:
+    (tmp_path / name).write_bytes(b"any")
+    arguments = ["--url", "http://127.0.0.1:9", "--key", "sk_any", "job", str(tmp_path / name)]
+    refused = CliRunner().invoke(antiphon, [*arguments, *options.split()])
+    assert refused.exit_code == 2 and fault in refused.output, refused.output
 
 
 @pytest.mark.slow

@@ -1,11 +1,14 @@
 """What a document would be read as, before there is a job, and jobs that read some chapters."""
 
+from random import Random
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
 
 from api.services import Services
+from pipelines.errors import InsufficientCredit
 from tests.api.money import Books
 from tests.api.native.jobs.doing import Headers, do_next, job
 from tests.pipelines.jobs.epubs import epub
@@ -62,6 +65,28 @@ async def test_an_estimate_says_what_a_job_reads_and_costs(
     assert done["cost"] == pytest.approx(plan["price"], rel=0.1) and done["cost"] <= plan["price"]
 
 
+async def test_an_estimate_is_what_the_job_holds(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pieces = ("word ", "a\nb\nc\n", "1234 ", "{pause:3s} ", "Yes. ", "$%", "\n\n", "\n\n# One\n\n")
+    texts = [f"# One\n\n{'word ' * 794}" + "a\nb\nc\n" * 700]
+    texts += ["".join(Random(seed).choices(pieces, k=3000)) for seed in range(3)]
+    texts.append("<speak>Hi." + "<break time='10s'/>" * 50 + "</speak>")
+    hold = AsyncMock(side_effect=InsufficientCredit)
+    monkeypatch.setattr(type(services.speech.jobs), "hold", hold)
+    for text in texts:
+        plan = await estimate(client, auth, text.encode(), "a.md")
+        files = {"document": ("a.md", text.encode())}
+        answer = await client.post("/jobs/speech", headers=auth, files=files)
+        assert answer.status_code == 201, answer.text
+        await do_next(services)
+        assert hold.await_args_list[-1].args[-1] == plan["characters"], text[:50]
+    assert plan["estimated_seconds"] == pytest.approx(500, abs=1)
+
+
 async def test_chapters_that_a_document_lacks_are_refused(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
@@ -88,7 +113,12 @@ async def test_documents_of_every_kind_are_estimated(
     refused = await estimate(client, auth, b"Only a text.", "a.txt", chapters="2")
     assert refused["message"] == "chapters: 2 is not within the 1 chapter"
     ssml = await estimate(client, auth, b"<speak>One <mark name='a'/>two.</speak>", "a.txt")
-    assert ssml["chapters"][0]["characters"] == len("One two.")
+    assert ssml["chapters"][0]["estimated_seconds"] == pytest.approx(len("One two.") / 18, abs=0.1)
+    for document in (b"<speak>One", b"<speak><break time='soon'/>One</speak>"):
+        broken = await estimate(client, auth, document, "a.txt")
+        assert broken["error"] == "validation_error"
+    long = await estimate(client, auth, f"<speak>{'One. ' * 20_001}</speak>".encode(), "a.txt")
+    assert long["message"] == "document: SSML has at most 100000 characters"
     many = f"{HTML}{'<h1>A</h1>' * 100_000}</body></html>"
     assert (await estimate(client, auth, epub(one=many), "a.epub"))["error"] == "file_too_large"
     pdf = await estimate(client, auth, b"%PDF-1.4\n", "a.txt")

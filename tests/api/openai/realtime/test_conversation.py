@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from api.services import Services
 from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.agents.response import INSTRUCTIONS
 from tests.api.openai.realtime.client import RATE, RealtimeClient
+from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
-from tests.api.sockets.conftest import SocketServer
+from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.test_handshake import refused
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
@@ -200,6 +202,20 @@ async def test_speech_is_committed_where_turns_are_detected_without_silence_afte
         await client.until("input_audio_buffer.committed")
         await client.until("response.done")
         assert client.transcript() == "Hello there."
+
+
+async def test_a_commit_ends_the_session_if_the_recogniser_cannot_keep_up(
+    plain: Services, heard: FakeTranscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.sockets.kernel.audio_input.PUSH_BACK_S", 0.2)
+    heard.gate.clear()
+    slow = with_listening(plain, heard, backlog_s=3)
+    async with serve(slow) as server, session(server) as client:
+        await client.speak(np.concatenate([*[loud(2), quiet(1)] * 2, loud(2)]), piece_s=1.0)
+        await client.send("input_audio_buffer.commit")
+        assert "keep up" in (await client.until_error())["message"]
+        await client.socket.wait_closed()
+        assert client.socket.close_code == 1013
 
 
 async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(

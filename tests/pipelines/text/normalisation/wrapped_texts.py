@@ -96,6 +96,9 @@ SEEN = {
     "ragged by hand": "It was the best of times, it was the worst of times, it was the¬\n"
     "age of wisdom, it was the age of foolishness, it was the epoch¬\nof belief, it was the epoch "
     "of incredulity, it was the¬\nseason of Light, it was the season of Darkness.",
+    "number after a wrap": "In the year of the long winter the harbour was closed for more than¬\n300 days, and the "
+    "old man walked along the narrow street behind the church¬\neach morning, as if the sea might have moved "
+    "during the dark night, and he¬\nnever told anyone.",
     "hyphenated": "The children thought that the whole evening had been a won-¬\nderful surprise, "
     "and nobody wanted to go home before mid-¬\nnight.",
     "e-mail": "Hi Anna,\n\n"

@@ -38,7 +38,7 @@ export default function makeJobs() {
   }, tellCost);
   channels.box.addEventListener("change", () => tellCost(recording.result));
   const transcribe = form(transcribing, async () => {
-    const file = recording.wanted();
+    const file = await recording.wanted();
     const kept = await facts;
     const body = formOf({ ...written.chosen(), name: file.name, parts: partsOf(kept) });
     const job = await upload("/jobs/transcriptions", body, told(transcribing));
@@ -51,12 +51,16 @@ export default function makeJobs() {
   const speak = bookForm({ onbegun: list.look });
   const kinds = tabs(t("jobs.kinds"), [["transcription", t("jobs.kind.transcription"), transcribe], ["speech", t("jobs.kind.speech"), speak]], undefined, "jobs");
 
-  const requests = () => [
-    { title: t("jobs.kind.transcription"), path: "/jobs/transcriptions", form: written.chosen(), files: [["audio", recording.file?.name || "interview.mp3"]] },
-    speak.request(),
-    { title: t("jobs.read"), method: "GET", path: `/jobs/${result.id || "JOB_ID"}` },
-    { title: t("listen.transcript"), method: "GET", path: `/jobs/${result.id || "JOB_ID"}/transcript?format=json` },
-  ];
+  const requests = () => {
+    const path = `/jobs/${result.id || "JOB_ID"}`;
+    const progress = { title: t("jobs.read"), method: "GET", path };
+    if (kinds.chosen === "speech") return [speak.request(), progress];
+    return [
+      { title: t("jobs.kind.transcription"), path: "/jobs/transcriptions", form: written.chosen(), files: [["audio", recording.file?.name || "interview.mp3"]] },
+      progress,
+      { title: t("listen.transcript"), method: "GET", path: `${path}/transcript?format=json` },
+    ];
+  };
   const element = h("div.panel.jobs", panelHead(t("nav.jobs"), t("jobs.lead"), codeButton(requests, place)),
     h("div.columns", card(t("jobs.new"), kinds), card(t("jobs.list"), place, list)), result);
   return {

@@ -80,22 +80,19 @@ export function bookForm({ onbegun }) {
   const send = (path, fields, file) => upload(path, formOf(fields, ["document", file]), told(place));
   const book = chooser("speech", TEXTS, place, async (file) => {
     const { name, size } = file;
+    if (!TEXTS.split(",").some((end) => name.toLowerCase().endsWith(end))) throw explained(t("jobs.kind_of_text", { name }));
     if (size > limits.document_mb * 2 ** 20) throw explained(t("jobs.document_too_large", { name, mb: limits.document_mb }));
     const estimate = await send("/jobs/speech/estimate", {}, file);
     place.clear();
     return estimate;
   }, plan.show);
-  let typing = 0;
   const pasted = h("textarea", { rows: 4, name: "pasted", spellcheck: false, oninput: () => {
-    clearTimeout(typing);
-    const text = pasted.value;
-    if (!text.trim()) book.clear();
-    else typing = setTimeout(() => book.take(new File([text], t("jobs.pasted"))), TYPED_MS);
+    if (pasted.value.trim()) book.takeSoon(new File([pasted.value], t("jobs.pasted")), TYPED_MS);
+    else book.clear();
   } });
   const options = () => ({ ...chosenIn(format, voice), ...plan.chosen() });
   const made = form(place, async () => {
-    await book.looked;
-    const file = book.wanted();
+    const file = await book.wanted();
     await send("/jobs/speech", options(), file);
     book.clear();
     pasted.value = "";

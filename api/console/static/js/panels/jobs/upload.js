@@ -3,7 +3,7 @@ import { aborted, ask, formOf, upload } from "../../api.js";
 import { t } from "../../i18n.js";
 import { limits } from "../../session.js";
 import { setting } from "../../store.js";
-import { explained, h } from "../../ui.js";
+import { explained, h, mayHelp } from "../../ui.js";
 import { dropZone } from "../listen/queue.js";
 
 const MB = 2 ** 20;
@@ -18,8 +18,11 @@ async function hashOf(file, bytes) {
 }
 
 // A place for one file. `look` gives what it has, such as its length, or refuses it with an error; `tell` shows it.
+// A file stays chosen after a failure that may pass.
 export function chooser(kind, accept, place, look, tell) {
   const name = h("p.chosen-file", { role: "status" });
+  let next = null; // the file that is taken soon
+  let timer = 0;
   const keep = (file, { result = null, refusal = null } = {}) => {
     Object.assign(made, { file, result, refusal });
     name.textContent = file?.name || "";
@@ -30,17 +33,37 @@ export function chooser(kind, accept, place, look, tell) {
     keep(file);
     const answer = await look(file).then((result) => ({ result }), (refusal) => ({ refusal }));
     if (made.file !== file) return; // another one was chosen meanwhile
-    keep(answer.refusal ? null : file, answer);
-    if (answer.refusal) place.fail(answer.refusal);
+    const { refusal } = answer;
+    keep(refusal && !mayHelp(refusal) ? null : file, answer);
+    if (refusal) place.fail(refusal, () => made.take(file));
+  };
+  const stopWaiting = () => {
+    clearTimeout(timer);
+    next = null;
   };
   const about = t(`jobs.drop_about.${kind}`, { hours: limits.job_hours, n: limits.job_characters });
   const made = dropZone(t(`jobs.drop.${kind}`), about, ([file]) => made.take(file), { multiple: false, accept });
   made.append(name);
-  made.take = (file) => { made.looked = take(file); };
-  made.clear = () => keep(null);
+  made.take = (file) => {
+    stopWaiting();
+    made.looked = take(file);
+  };
+  made.takeSoon = (file, ms) => {
+    stopWaiting();
+    next = file;
+    timer = setTimeout(() => made.take(file), ms);
+  };
+  made.clear = () => {
+    stopWaiting();
+    keep(null);
+  };
   made.clear();
-  made.wanted = () => {
-    if (!made.file) throw made.refusal || explained(t("jobs.no_file"));
+  // The file, looked at. Throws why there is none.
+  made.wanted = async () => {
+    const unseen = next || (made.refusal && made.file);
+    if (unseen) made.take(unseen);
+    await made.looked;
+    if (made.refusal || !made.file) throw made.refusal || explained(t("jobs.no_file"));
     return made.file;
   };
   return made;

@@ -13,6 +13,7 @@ export default {
   "jobs.no_file": "Choose a file first.",
   "jobs.too_large": "The file {name} is too large: a recording may have {gb} GB. Save it in a smaller format, such as MP3.",
   "jobs.too_long": "The file {name} lasts {length}; a recording may last {hours} hours. Split it.",
+  "jobs.kind_of_text": "The file {name} cannot be read here. Save it as plain text (.txt), or convert it to EPUB, for example with Calibre.",
   "jobs.document_too_large": "The file {name} is too large: a text may have {mb} MB, also with its pictures.",
   "jobs.other_file": "The file {name} is another file than the one whose upload began. Choose {wanted}, unchanged.",
   "jobs.about.transcription.free": "{length} of audio.",
