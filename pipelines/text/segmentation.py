@@ -393,9 +393,10 @@ def _is_one_sentence(
         is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
         if is_ordinal or word[-1].isdecimal():
             return is_ordinal
-    if following in ("(", "+"):
+    is_number = following == "(" and paragraph[after[0] + 1 : after[0] + 2].isdigit()
+    if following in ("(", "+") and not is_number:
         return key in _BEFORE_TELEPHONE
-    if following.isdigit():
+    if following.isdigit() or is_number:
         last = re.split("[-–]", word)[-1]
         return not words.goes_on_before_number.isdisjoint((last, last.lower())) or (
             word[0].isupper() and key in _NO_END_BEFORE_SMALL

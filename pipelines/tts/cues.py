@@ -97,7 +97,7 @@ def uncut(text: str, position: int) -> int:
     inside what may become one."""
     if half := _open_end(text):
         position = min(position, half.start())
-    if not _MARK.search(text, max(0, position - _LONGEST)):
+    if not _MARK.search(text, max(0, position - _LONGEST), position + _LONGEST):
         return position
     for cue in _CUE.finditer(text, max(0, position - _LONGEST), position + _LONGEST):
         if cue.start() < position < cue.end():

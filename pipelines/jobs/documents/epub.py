@@ -282,14 +282,18 @@ class _PageReader:
             self._begin(name)
         kinds = f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
         href = attributes.get("href", "")
-        is_note = self._is_note((self._page, name)) and tag not in _CONTAINERS
+        is_note = self._is_note((self._page, name), tag)
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
             if not _NOTE_MARKS.isdisjoint(kinds):
                 self.notes.add(_place(self._page, href))
             self._skipped = 1
+        elif tag == "br":
+            self._end_line()
+            if is_note:
+                self._begin_inline_note()
         elif is_note and tag not in _BLOCKS:
-            self._note = _Note(self._paragraph_at, 0, self._has_body)
+            self._begin_inline_note()
         elif tag in _BLOCKS:
             self._break()
             if is_note:
@@ -299,9 +303,6 @@ class _PageReader:
                 self._is_heading = True
             if tag in self._headings:
                 self._heading_at = len(self._parts)
-        elif tag == "br":
-            self._parts.append("\n\n")
-            self._paragraph_at = len(self._parts)
         elif tag == "sup":
             self._raised += 1
             if self._link:
@@ -311,10 +312,24 @@ class _PageReader:
         elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
             self._write(letter)  # an initial that is drawn
 
-    def _is_note(self, place: Place) -> bool:
-        """Whether a mark refers to this place, and nothing says that it is no note."""
-        is_text = place in self._contents or self._is_heading or self._note
-        return bool(place[1]) and place in self.notes and not is_text
+    def _is_note(self, place: Place, tag: str) -> bool:
+        """Whether a mark refers to this element, and nothing says that it is no note."""
+        is_text = place in self._contents or self._is_heading or tag in _CONTAINERS
+        is_inside = self._note is not None and self._note.depth and tag not in _BLOCKS
+        return bool(place[1]) and place in self.notes and not (is_text or is_inside)
+
+    def _begin_inline_note(self) -> None:
+        """Begins a note at the start of the line, which ends one before it in the paragraph."""
+        self._end_note()
+        self._note = _Note(min(self._paragraph_at, len(self._parts)), 0, self._has_body)
+
+    def _end_line(self) -> None:
+        """Begins a line; a note of several lines ends at an empty one."""
+        is_empty = not "".join(self._parts[self._paragraph_at :]).strip()
+        if self._note and not self._note.depth and is_empty:
+            self._end_note()
+        self._parts.append("\n\n")
+        self._paragraph_at = len(self._parts)
 
     def _close(self, tag: str) -> None:
         if self._note and self._depth < self._note.depth:

@@ -123,7 +123,8 @@ def _headings(text: str) -> list[_Heading]:
         title = _TITLE.fullmatch(match["rest"][end:].rstrip())
         if title is None or (match["noun"] and not end):
             continue
-        if match["before"] and not _number_words(match["after"]).has(match["before"]):
+        after = match["after"]
+        if match["before"] and not _number_words(after and after.casefold()).has(match["before"]):
             continue
         is_next = number in (1, last + 1) and _is_title(
             title[1] or "", is_digit=match["number"].isdecimal()
@@ -148,7 +149,7 @@ def _headings(text: str) -> list[_Heading]:
 def _number_end(text: str, noun: str | None) -> int:
     """Return the end of the number at the beginning of a text, after a noun if there is one; 0 if
     there is none."""
-    words = _number_words(noun)
+    words = _number_words(noun and noun.casefold())
     end = last = 0
     for word, _ in zip(_WORDS.finditer(text), range(_MOST_WORDS), strict=False):
         if text[last : word.start()].strip(" \t-") or text[last : word.start()].count("\n"):
@@ -165,8 +166,9 @@ def _number_end(text: str, noun: str | None) -> int:
 
 @cache
 def _number_words(noun: str | None) -> _NumberWords:
-    """Collect the words of the languages that have a noun; of all languages for None, in 0.2 s."""
-    rows = [row for row in _ROWS if noun is None or noun.casefold() in row.nouns]
+    """Collect the words of the languages that have a noun in small letters; of all languages for
+    None, in 0.2 s."""
+    rows = [row for row in _ROWS if noun is None or noun in row.nouns]
     joins = frozenset(word for row in rows for word in row.joins)
     listed = re.compile("|".join(word for row in rows for word in row.numbers))
     return _NumberWords(

@@ -184,6 +184,21 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
         ("<p>A<a href='#x'>[1]</a>.</p><div id='x'><h3>B</h3><p>C.</p></div>", "A.\n\nB\n\nC."),
         ("<p>A<a href='#x'>[1]</a>.</p><h3><a id='x'/>B</h3><p>C.</p>", "A.\n\nB\n\nC."),
         (f"<p>A<a href='#x'>[1]</a>.</p><p id='x'>{'B' * 3001}</p>", f"A.\n\n{'B' * 3001}"),
+        (
+            "<p>A<a href='#x'>[1]</a>.</p><p><a id='x'/>1. N<br/>M<br/><br/>B.</p>",
+            "A.\n\nB.",
+        ),
+        ("<p>A<a href='#x'>[1]</a>.</p><p>B.<br id='x'/>1. N</p>", "A.\n\nB."),
+        (
+            "<p>A<a href='#x'>[1]</a><a href='#y'>[2]</a>.</p>"
+            f"<p><a id='x'/>{'N' * 2000}<br/><a id='y'/>{'M' * 2000}</p>",
+            "A.",
+        ),
+        (
+            "<p>A<a href='#x'>[1]</a><a href='#y'>[2]</a>.</p>"
+            f"<div id='x'><p>{'N' * 2000}</p><p id='y'>{'M' * 2000}</p></div>",
+            f"A.\n\n{'N' * 2000}",
+        ),
         ("<p>A <span epub:type='pagebreak' title='9'>9</span>b.</p>", "A b."),
         ("<p><img src='t.png' alt='T'/>he <img src='m' alt='A map'/>sea.</p>", "The sea."),
         ("<p><span class='cap'>T</span>he sea.</p>", "The sea."),

@@ -26,6 +26,8 @@ HARD_CASES: tuple[tuple[str, str], ...] = (
     ("fr", "Il tomba à la mer.|(Personne ne le vit.)"),
     ("it", "È ricco di vitamina c.|(Poi basta.)"),
     ("pt", "Ele não quer sex.|5 pessoas vieram."),
+    ("pt", "Vemo-nos sáb. às dez horas.|Fechado sáb. e dom."),
+    ("pl", "Zob. rys. (2) obok."),
     ("en", "Shares rose at BP.|The company said so."),
     ("de", "Das ist z. B. gut, bzw. sehr gut.|Ja."),
     ("de", "Herr Dr. med. Müller kam am 5. März.|Er ging."),
