@@ -31,6 +31,7 @@ RULES_BEYOND_SCHEMA = frozenset(
         "/audio/verify",
         "/auth/profile",
         "/auth/signup",
+        "/auth/workspace",
         "/billing/usage",
         "/cartesia/access-token",
         "/cartesia/tts/bytes",
