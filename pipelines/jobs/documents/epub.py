@@ -321,7 +321,7 @@ class _PageReader:
     def _begin_inline_note(self) -> None:
         """Begins a note at the start of the line, which ends one before it in the paragraph."""
         self._end_note()
-        self._note = _Note(min(self._paragraph_at, len(self._parts)), 0, self._has_body)
+        self._note = _Note(self._paragraph_at, 0, self._has_body)
 
     def _end_line(self) -> None:
         """Begins a line; a note of several lines ends at an empty one."""
@@ -367,6 +367,7 @@ class _PageReader:
         """Leaves out a note."""
         if self._note and sum(map(len, self._parts[self._note.start :])) <= MAX_NOTE:
             del self._parts[self._note.start :]
+            self._paragraph_at = min(self._paragraph_at, len(self._parts))
             self._has_body = self._note.has_body
         self._note = None
 

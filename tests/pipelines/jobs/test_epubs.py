@@ -191,6 +191,11 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
         ("<p>A<a href='#x'>[1]</a>.</p><p>B.<br id='x'/>1. N</p>", "A.\n\nB."),
         (
             "<p>A<a href='#x'>[1]</a><a href='#y'>[2]</a>.</p>"
+            "<p><a id='x'/>N<br/><a id='y'/>M<br/>goes on.</p>",
+            "A.",
+        ),
+        (
+            "<p>A<a href='#x'>[1]</a><a href='#y'>[2]</a>.</p>"
             f"<p><a id='x'/>{'N' * 2000}<br/><a id='y'/>{'M' * 2000}</p>",
             "A.",
         ),
