@@ -1,7 +1,6 @@
 """ElevenLabs' socket for dialogues, which speaks growing texts with the models of its third
 generation and later."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field
@@ -111,14 +110,15 @@ class DialogueConversation(MultiInputConversation):
             self._voice = await options.find_voice(name, self.caller, language)
             self._stored = await options.stored_settings(self.caller, name, self._voice)
         except CODED as error:
-            self._failure = options.status_of(to_api_error(error).code)
-            fault = self._fault(to_api_error(error).message, context_id)
+            api_error = to_api_error(error)
+            self._failure = options.status_of(api_error.code)
+            fault = self._fault(api_error.message, context_id)
             self._failure = "invalid_request"
             raise fault from None
         self._names[context_id] = name
 
     def _wire(self, context_id: str, separator: str, record: SpeechRecord | None) -> InputWire:
-        return DialogueWire(context_id, separator, None, record, self._query)
+        return DialogueWire(context_id, separator, record, self._query)
 
     def on_closed(self, context_id: str) -> None:
         super().on_closed(context_id)
@@ -134,11 +134,10 @@ class DialogueWire(InputWire):
         self,
         context_id: str,
         separator: str,
-        fail: Callable[[Exception], None] | None,
         record: SpeechRecord | None,
         query: DialogueQuery,
     ) -> None:
-        super().__init__(context_id, separator, fail, record)
+        super().__init__(context_id, separator, fail=None, record=record)
         self._has_times = query.sync_alignment
         codec, rate, *bit_rates = query.output_format.split("_")
         sample_bits = 8 if codec in ("ulaw", "alaw") else 16
