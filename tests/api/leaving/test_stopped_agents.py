@@ -62,7 +62,8 @@ async def test_cut_answers_of_agents_cost_the_text_that_was_sent(
     path = SOCKETS["/openai/v1/realtime"][0]
     for begin in (speak, write):
         working.append(asyncio.create_task(stopped.session(path, begin)))
-    await until(lambda: len(stopped.clients) == len(working))
+        # One after the other: clients are listed in the order in which they got their keys.
+        await until(lambda: len(stopped.clients) == len(working))
     await until(lambda: stopped.steps.made > made)
     await stopped.until_each(lambda client: any(map(is_part_of_answer, client.messages)))
     charged = await stopped.end()
