@@ -115,9 +115,9 @@ def most_characters(text: str, billing: Billing) -> int:
 
 
 def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
-    """Estimates each chapter: the characters that are charged at most, and the length of its speech
-    (s), with numbers and signs as they are written. Blocking. Raises InvalidRequest or
-    FileTooLarge."""
+    """Estimates for each chapter the characters that are charged at most, and the length of the
+    speech (s). The length is that of the written text, with no number or sign put into words.
+    Blocking. Raises InvalidRequest or FileTooLarge."""
     chapters = [(0, 0.0)] * len(task.book.chapters)
     for number, block in task.blocks():
         text, breaks_s = written_and_breaks(replace(task.request, text=block))

@@ -523,4 +523,4 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -
     for name, said in (("ports", "set HOST or PORT"), ("weights", "make weights"), ("redis", "9")):
         assert lines[name].startswith("FIX") and said in lines[name]
     assert lines["storage"].startswith("FIX") and lines["database"].startswith("ok")
-    assert lines["chat"].endswith("llm/smollm2 comes while the service runs")
+    assert lines["chat"].endswith("llm/smollm2 is downloaded while the service runs")
