@@ -134,9 +134,9 @@ def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks a text from the first block that is not stored yet, and writes it to `path`. A text
-    with a block that cannot be spoken fails before the work, which would not be paid. Raises
-    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
+    """Speaks a text from the first block that is not stored yet, and writes it to `path`. All
+    blocks are planned first, so that a text that cannot be spoken fails before any work is done
+    in vain. Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
     held = sum(most_characters(request.text, synthesis.billing) for _, request in blocks)
     await jobs.hold(job, held)
