@@ -18,14 +18,18 @@ _LARGEST = 199  # number of a chapter that is written in words
 _NOUNS = "|".join(sorted({noun for row in _ROWS for noun in row.nouns}))
 _ALONE = "|".join(word for row in _ROWS for word in row.alone)
 _EXTRAS = frozenset(title.casefold() for row in _ROWS for title in row.extras)
-# Numbers in digits, and Roman numbers, in lower case only if they are well formed. What may be a
-# word, such as "A" and "i", stands alone or before a mark.
+# A noun that is a first name, in capitals, with an initial or a number: "TOM V. SMITH".
+_NAMES = "|".join(name.upper() for row in _ROWS for name in row.names)
+_NAME = re.compile(rf"({_NAMES})[ \t]{{1,4}}([A-Z])\.[ \t]{{1,4}}\w")
+# Numbers in digits, and well-formed Roman numbers ("PART CIVIL" has none). What may be a word, such
+# as "A" and "i", stands alone or before a mark.
+_NUMERAL = "C{0,4}(?:XC|XL|L?X{0,4})(?:IX|IV|V?I{0,4})"
 _SIGN = re.compile(
-    r"(?:\d{1,4}(?:st|nd|rd|th)?|[IVXLC]{1,8}"
-    r"|(?=\w\w)c{0,3}(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})"
+    rf"(?:\d{{1,4}}(?:st|nd|rd|th)?|(?=\w){_NUMERAL}|(?=\w\w){_NUMERAL.lower()}"
     r"|[A-Zivxlc](?=[ \t]*+(?:[.:—–-]|\Z)))(?!\w)"
 )
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+_BESIDE = {"I": "II", "V": "IV", "X": "IX", "L": "XLIX", "C": "XCIX"}
 # Repetitions are bounded or possessive here and below, so that no text takes long to match.
 _CAPITAL = r"(?-i:[^\W_a-zà-öø-ÿа-я])"
 _LINE = re.compile(
@@ -114,6 +118,8 @@ def _headings(text: str) -> list[_Heading]:
     """Return the lines that begin chapters.
 
     Lines with a number and no noun count only if each follows the one before, and there are two.
+    Of two that are the first, the one above is a name ("I. Newton"). A name with an initial counts
+    only if the volume beside it is there, too.
     """
     headings = list[_Heading]()
     last = 0
@@ -131,6 +137,8 @@ def _headings(text: str) -> list[_Heading]:
         )
         if number and not is_next:
             continue
+        if number == 1 and headings and headings[-1].number == 1:
+            headings.pop()
         last = number or last
         headings.append(
             _Heading(
@@ -143,7 +151,15 @@ def _headings(text: str) -> list[_Heading]:
             )
         )
     has_two = any(heading.number == 2 for heading in headings)
-    return [heading for heading in headings if not heading.number or has_two]
+    volumes = {tuple(_WORDS.findall(heading.line.upper())[:2]) for heading in headings}
+
+    def is_name(heading: _Heading) -> bool:
+        name = _NAME.match(heading.line.upper())
+        return name is not None and (name[1], _BESIDE.get(name[2])) not in volumes
+
+    return [
+        heading for heading in headings if (not heading.number or has_two) and not is_name(heading)
+    ]
 
 
 def _number_end(text: str, noun: str | None) -> int:
