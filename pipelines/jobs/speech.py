@@ -84,10 +84,9 @@ class SpeechTask:
         try:
             yield
         except InvalidRequest as error:
-            field, _, message = str(error).partition(": ")
             title = self.book.chapters[chapter].title
-            if field == "text":
-                error.args = (f"document: chapter “{title}”: {message}",)
+            if (message := str(error)).startswith("text: "):
+                error.args = (f"document: chapter “{title}”: {message.removeprefix('text: ')}",)
             raise
 
     def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
