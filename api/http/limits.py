@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -203,12 +202,9 @@ class RequestLimits:
         kind = "polls" if is_polled else "workspace"
         return await self.limits.hit(f"{kind}:{principal.workspace_id}", limit)
 
-    async def count_prompts(
-        self, use: Literal["counted", "ahead"], principal: Principal, count: int
-    ) -> bool:
-        """Counts prompts that are read free of charge, to count their tokens or ahead of an answer;
-        -1 takes one back. Returns whether they are allowed. The hourly limit of each use is the
-        plan's number of requests a minute."""
+    async def count_prompts(self, use: str, principal: Principal, count: int) -> bool:
+        """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
+        The hourly limit of each `use` is the plan's number of requests a minute."""
         limit = self._limits_of(principal).requests_per_minute
         key = f"prompts-{use}:{principal.workspace_id}"
         return (await self.limits.hit(key, limit, HOUR_S, count)).allowed

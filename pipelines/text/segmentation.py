@@ -416,12 +416,12 @@ def _is_date(before: str, after: str, language: str) -> bool:
     """Whether a text ends with an abbreviated weekday before a date, or with an abbreviated month
     after a day; `after` begins with a number."""
     calendar = words_for(language)
-    name = _BEFORE_DATE.search(before)
-    if name and name[1]:
-        return name[2].lower() in calendar.short_months
+    day, name = _BEFORE_DATE.findall(before)[0]
+    if day:
+        return name.lower() in calendar.short_months
     date = _DATE.match(after)
-    is_day = date is not None and (not date[1] or date[1].lower() in calendar.months)
-    return is_day and name is not None and name[2].lower() in calendar.short_days
+    is_date = date is not None and (not date[1] or date[1].lower() in calendar.months)
+    return is_date and name.lower() in calendar.short_days
 
 
 def _inside_word(paragraph: str, position: int) -> bool:

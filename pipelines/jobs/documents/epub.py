@@ -34,16 +34,8 @@ UNTITLED = "Untitled"
 # Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
-_UNREADABLE: tuple[type[Exception], ...] = (
-    KeyError,
-    BadZipFile,
-    RuntimeError,
-    OSError,
-    EOFError,
-    zlib.error,
-    ValueError,  # an offset outside the file
-    OverflowError,
-)
+_UNREADABLE: tuple[type[Exception], ...] = (KeyError, BadZipFile, RuntimeError, OSError, EOFError)
+_UNREADABLE += (zlib.error, ValueError, OverflowError)  # the last two: an offset outside the file
 _BLOCKS = set(
     "p div h1 h2 h3 h4 h5 h6 li blockquote section article aside main header footer figure"
     " figcaption pre hr tr td th dt dd".split()

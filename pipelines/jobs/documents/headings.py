@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from configs.load import load_yaml
 from configs.schema.jobs import HeadingWords
 from pipelines.jobs.documents.book import MAX_TITLE, Chapter
-from pipelines.text.normalisation.number_words import NumberWords
+from pipelines.text.normalisation.number_words import words_for
 
 _ROWS = load_yaml(TypeAdapter(tuple[HeadingWords, ...]), "headings")
 _LARGEST = 199  # number of a chapter that is written in words
@@ -28,7 +28,6 @@ _SIGN = re.compile(
     rf"(?:\d{{1,4}}(?:st|nd|rd|th)?|(?=\w){_NUMERAL}|(?=\w\w){_NUMERAL.lower()}"
     r"|[A-Zivxlc](?=[ \t]*+(?:[.:—–-]|\Z)))(?!\w)"
 )
-_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _BESIDE = {"I": "II", "V": "IV", "X": "IX", "L": "XLIX", "C": "XCIX"}
 # Repetitions are bounded or possessive here and below, so that no text takes long to match.
 _CAPITAL = r"(?-i:[^\W_a-zà-öø-ÿа-я])"
@@ -196,7 +195,7 @@ def _number_words(noun: str | None) -> _NumberWords:
 
 @cache
 def _spelled(language: str) -> frozenset[str]:
-    of = NumberWords(language)
+    of = words_for(language)
     numbers = (
         f"{of.integer(str(number))} {of.ordinal(number)}" for number in range(1, _LARGEST + 1)
     )
@@ -211,5 +210,4 @@ def _is_title(text: str, *, is_digit: bool) -> bool:
 def _value(written: str | None) -> int:
     if not written or written.isdecimal():
         return int(written or 0)
-    values = [_ROMAN[letter] for letter in written]
-    return sum(-value if value < max(values[at:]) else value for at, value in enumerate(values))
+    return int(words_for("en").read(written, "roman"))
