@@ -148,7 +148,7 @@ class VllmBatch:
         self._ending = asyncio.Event()
         # A core that is killed leaves its sockets there.
         with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as sockets:
-            os.environ["VLLM_RPC_BASE_PATH"] = sockets
+            os.environ.update(VLLM_RPC_BASE_PATH=sockets)
             try:
                 llm = self._llm = AsyncLLM.from_engine_args(arguments)
             except BaseException as error:  # for `__init__`
