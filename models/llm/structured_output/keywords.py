@@ -19,7 +19,7 @@ REFUSED = frozenset(
 )
 # Values with which keywords constrain nothing. Generators of schemas write them: Zod 4 writes
 # `propertyNames` for each record.
-_ANYTHING = (True, {})
+_ANYTHING: tuple[Any, ...] = (True, {})
 _VACUOUS: dict[str, tuple[Any, ...]] = {
     "propertyNames": (*_ANYTHING, {"type": "string"}),
     "patternProperties": ({},),
