@@ -264,7 +264,7 @@ class Jobs(JobQueue):
 
         def begin(session: Session, job: Job) -> None:
             if job.kind != BATCH or job.status != "uploading":
-                raise InvalidRequest("input_file_id: the file has a batch already; send it again")
+                raise InvalidRequest("input_file_id: the file has a batch already; upload it again")
             keep_files(session, job.workspace_id, stored.values())
             self._keep(session, job, stored)
             job.status = "processing"

@@ -115,9 +115,9 @@ def most_characters(text: str, billing: Billing) -> int:
 
 
 def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
-    """Estimates each chapter: the characters that are charged at most, and the length of its speech
-    (s), with numbers and signs as they are written. Blocking. Raises InvalidRequest or
-    FileTooLarge."""
+    """Estimates for each chapter the characters that are charged at most, and the length of the
+    speech (s). The length is that of the written text, with no number or sign put into words.
+    Blocking. Raises InvalidRequest or FileTooLarge."""
     chapters = [(0, 0.0)] * len(task.book.chapters)
     for number, block in task.blocks():
         text, breaks_s = written_and_breaks(replace(task.request, text=block))
@@ -134,9 +134,9 @@ def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks a text from the first block that is not stored yet, and writes it to `path`. A text
-    with a block that cannot be spoken fails before the work, which would not be paid. Raises
-    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
+    """Speaks a text from the first block that is not stored yet, and writes it to `path`. All
+    blocks are planned first, so that a text that cannot be spoken fails before any work is done
+    in vain. Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
     held = sum(most_characters(request.text, synthesis.billing) for _, request in blocks)
     await jobs.hold(job, held)

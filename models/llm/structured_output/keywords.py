@@ -149,7 +149,7 @@ def types_of(schema: Schema) -> list[str]:
         if name not in TYPES:
             raise SchemaError(f"type: it must be one of {', '.join(sorted(TYPES))}")
     if not names:
-        raise SchemaError("type: no value has it")
+        raise SchemaError("type: the list is empty, which allows no value")
     return [name for name in names if name != "integer" or "number" not in names]
 
 

@@ -84,7 +84,7 @@ def _json(schema: Any) -> str:
         closed = any(part.get("additionalProperties", True) is not True for part in schemas)
         merges = closed and any(map(_merges_objects, schemas))
         if any(_is_misread(part, merges) for part in schemas):
-            raise SchemaError("llguidance would allow more")
+            raise SchemaError("llguidance would not enforce all of the schema")
         for part in schemas:
             _replace_format(part)
     except (AttributeError, TypeError):
