@@ -10,7 +10,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
 from pipelines.billing.billing import Billing
-from pipelines.errors import FileTooLarge, NotFound, NothingToSpeak
+from pipelines.errors import FileTooLarge, InvalidRequest, NotFound, NothingToSpeak
 from pipelines.jobs.documents.book import CHAPTERS, Book, SpokenChapter
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
@@ -78,6 +78,17 @@ class SpeechTask:
                     block += f"\n\n{part}" if block else part
             yield number, block
 
+    @contextmanager
+    def errors_of(self, chapter: int) -> Generator[None]:
+        """Names the chapter with this index in an error of its text."""
+        try:
+            yield
+        except InvalidRequest as error:
+            title = self.book.chapters[chapter].title
+            if (message := str(error)).startswith("text: "):
+                error.args = (f"document: chapter “{title}”: {message.removeprefix('text: ')}",)
+            raise
+
     def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
         """Yields (index of the chapter, request for a block), with the manner of earlier cues."""
         manner = dict[str, str]()
@@ -120,7 +131,8 @@ def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
     Blocking. Raises InvalidRequest or FileTooLarge."""
     chapters = [(0, 0.0)] * len(task.book.chapters)
     for number, block in task.blocks():
-        text, breaks_s = written_and_breaks(replace(task.request, text=block))
+        with task.errors_of(number):
+            text, breaks_s = written_and_breaks(replace(task.request, text=block))
         pauses = LINE_PAUSE * text.count("\n\n") + SENTENCE_PAUSE * text.count(". ")
         letters = spoken_length(text) + pauses
         characters, seconds = chapters[number]
@@ -142,8 +154,8 @@ async def speak(
     await jobs.hold(job, held)
     results = await jobs.files(job, "result")
     if not results:
-        for _, request in blocks:
-            with suppress(NothingToSpeak):
+        for chapter, request in blocks:
+            with suppress(NothingToSpeak), task.errors_of(chapter):
                 await until_available(partial(_plan, request, synthesis))
     began = time.monotonic()
     for number, (_, request) in enumerate(blocks[len(results) :], start=len(results) + 1):

@@ -120,7 +120,7 @@ async def count_input_tokens(
     In an hour, a workspace may send as many such requests as its plan allows in a minute."""
     workspace_id = principal.workspace_id
     request = await turns.to_chat_request(body, chat, workspace_id, operation, saves=False)
-    if not await platform.request_limits.count_prompts(principal, 1):
+    if not await platform.request_limits.count_prompts("counted", principal, 1):
         raise ApiError("rate_limited", "too many inputs were counted in this hour")
     try:
         return InputTokens(input_tokens=await chat.completions.read_ahead(request))

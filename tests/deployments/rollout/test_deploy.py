@@ -1,4 +1,4 @@
-"""`operator deploy` against a dashboard that records what would reach Ray Serve."""
+"""`antiphon deploy` against a dashboard that records what would reach Ray Serve."""
 
 import asyncio
 import copy
