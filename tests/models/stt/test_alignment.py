@@ -1,5 +1,6 @@
 """Words of Whisper's alignment, and their times."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ TEXTS = [" one", " two", " three", " four"]
 
 
 def words_at(times: Times, duration_s: float = 9.0) -> Times:
-    alignment: list[dict[str, Any]] = [
+    alignment: list[Mapping[str, Any]] = [
         {"word": text, "start": start, "end": end, "probability": 0.9, "tokens": [0]}
         for text, (start, end) in zip(TEXTS, times, strict=False)
     ]
