@@ -33,7 +33,7 @@ def words_at(times: Times, duration_s: float = 9.0) -> Times:
         [(7, 8), (8, 12), (12, 13)],
     ],
 )
-def test_words_on_one_instant_share_the_time_of_a_word_that_they_touch(times: Times) -> None:
+def test_words_on_one_instant_share_the_time_of_a_neighbour(times: Times) -> None:
     spread = words_at(times)
     assert len(spread) == len(times)
     assert spread == sorted(spread)
