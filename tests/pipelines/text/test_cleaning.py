@@ -24,6 +24,8 @@ def test_cleaning_is_idempotent(text: str) -> None:
         ("a\u00a0b", "a\u00a0b"),
         ("क्\u200dष", "क्\u200dष"),
         ("20°C", "20°C"),
+        ("S\u0336o\u0336 u\u0332p 5\ufe0f\u20e3", "So up 5"),
+        ("e\u0301 o\u0308 x \u2260 y", "é ö x ≠ y"),
         ("\u01c7\u200d\u0628", "LJ\u0628"),
     ],
 )
