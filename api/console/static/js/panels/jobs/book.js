@@ -94,8 +94,7 @@ export function bookForm({ onbegun }) {
   const made = form(place, async () => {
     const file = await book.wanted();
     await send("/jobs/speech", options(), file);
-    book.clear();
-    pasted.value = "";
+    if (book.sent(file)) pasted.value = "";
     place.say(t("jobs.begun", { name: file.name }));
     await onbegun();
   }, book, h("details", h("summary", t("jobs.paste")), field(t("speak.text"), pasted)), plan,
