@@ -25,7 +25,7 @@ export default function makeVoices() {
   const description = h("input", { name: "description", maxLength: 1000, autocomplete: "off" });
   const language = select([["", t("own.language_auto")]], { name: "language" });
   const gender = select([["neutral", t("voices.neutral")], ["female", t("voices.female")], ["male", t("voices.male")]], { name: "gender" });
-  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: true });
+  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent !== "off" });
   const takes = recordings();
   const known = new Map(); // status by id
   const isSpoken = about.consent === "spoken";
@@ -58,7 +58,7 @@ export default function makeVoices() {
   language.addEventListener("change", fitLanguage);
 
   const make = form(making, async () => {
-    if (!consent.value.trim()) throw explained(t("own.consent_needed"));
+    if (consent.required && !consent.value.trim()) throw explained(t("own.consent_needed"));
     const files = takes.files();
     if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
     making.say(t("own.checking"));
@@ -73,7 +73,7 @@ export default function makeVoices() {
     list.querySelector(`[data-id="${voice.id}"]`)?.scrollIntoView({ block: "center" });
   },
   h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
-  field(t("own.consent"), consent, { hint: t("own.consent_hint") }),
+  field(t(consent.required ? "own.consent" : "own.consent_optional"), consent, { hint: t("own.consent_hint") }),
   h("div.stack", h("div.row.start", h("h3", t(isSpoken ? "own.sentence" : "own.sentence_optional")), getSentence), read),
   h("h3", t("own.recordings")), takes,
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),

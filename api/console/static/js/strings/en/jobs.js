@@ -58,7 +58,7 @@ export default {
   "jobs.waits": "waiting for its turn; jobs run while the machine is not busy with other work",
   "jobs.waits_behind": "waiting for its turn, behind {n} of your jobs; jobs run while the machine is not busy with other work",
   "jobs.percent": "{percent} %, ready about {end}",
-  "jobs.late": "{percent} %; continues when the machine is not busy with other work",
+  "jobs.late": "{percent} %; jobs run while the machine is not busy with other work",
   "jobs.length": "{length} of audio",
   "jobs.cost_so_far": "{price} so far",
   "jobs.held": "{price} held",
