@@ -2,7 +2,7 @@
 import { formOf, upload } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
 import { voiceSelect } from "../../previews.js";
-import { limits, on, price } from "../../session.js";
+import { limits, price } from "../../session.js";
 import { button, check, chosenIn, explained, field, form, h, select, status, submitButton } from "../../ui.js";
 import { told } from "../../work.js";
 import { chooser } from "./upload.js";

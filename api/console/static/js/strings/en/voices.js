@@ -42,7 +42,6 @@ export default {
   "own.sentence_about": "One recording must begin with this sentence, read by the same speaker. It is valid for an hour.",
   "own.sentence_needed": "This service requires spoken consent: get a sentence, and record it.",
   "own.sentence_get": "Get a sentence",
-  "own.price.free": "",
   "own.price": "You pay {price} when the voice is ready, and nothing if it fails. Deleting it earlier costs its progress.",
   "own.go.free": "Create the voice",
   "own.go": "Create the voice for {price}",
