@@ -185,7 +185,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         except Exception as error:  # any library may raise
             problem = ModelNotLoaded(f"{name} failed its rehearsal: {explain(error)}")
             problem.__cause__ = error
-        await asyncio.to_thread(loaded[0].close)  # before its memory is given back
+        # Its memory is given back next, while the executor's thread may still hold its arguments.
+        closing = [loaded[0]]
+        del loaded
+        await asyncio.to_thread(lambda: closing.pop().close())
         raise problem
 
     def load_now(self, name: str) -> Loaded[ModelT]:
