@@ -87,7 +87,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         """Load the models of `user_config`. If that fails, the old model keeps serving.
 
         A failure of the first load is raised, and `serve status` shows it. Later failures are
-        reported to the gateways before this returns, so that `operator deploy` can show them: after
+        reported to the gateways before this returns, so that `antiphon deploy` can show them: after
         an error, Serve would replace the replica, and the new replica could not load the model
         either.
         """

@@ -31,7 +31,7 @@ export default {
   "operator.link.ray": "Ray's dashboard",
   "operator.link.grafana": "Grafana",
 
-  "operator.search": "Search by address, name or id",
+  "operator.search": "Search by email, name or id",
   "operator.find": "Search",
   "operator.email": "Owner",
   "operator.plan": "Plan",
