@@ -47,7 +47,7 @@ FORMATS: Mapping[tuple[str, str], SpeechOutput] = {
     ("mulaw", "none"): SpeechOutput("mulaw", "audio/mulaw", _G711),
     ("alaw", "wav"): SpeechOutput("wav_alaw", "audio/wav", _G711),
     ("alaw", "none"): SpeechOutput("alaw", "audio/alaw", _G711),
-    ("mp3", "none"): SpeechOutput("mp3", "audio/mpeg", (22_050, 24_000), (32_000, 48_000)),
+    ("mp3", "none"): SpeechOutput("mp3", "audio/mpeg", (22_050, 24_000), (32_000, 48_000, 64_000)),
     ("opus", "ogg"): SpeechOutput("ogg", "audio/ogg", (48_000,), range(4000, 256_001)),
     ("flac", "none"): SpeechOutput("flac", "audio/flac", (48_000, 8000, 16_000, 22_050, 32_000)),
     ("aac", "none"): SpeechOutput("aac", "audio/aac", (22_050, 24_000), range(4000, 192_001)),

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, Response
 
 from api.dialects.requests import DialectQuery
 from api.elevenlabs.options import MEDIA_TYPES, SCHEMES
-from api.http.bodies import OneLine, RequestModel
-from api.http.errors import CODED, InvalidField, to_api_error
+from api.http.bodies import RequestModel
+from api.http.errors import CODED, to_api_error
 from api.http.routing import PrincipalDep, SpeechDep, make_router
 from api.http.streaming import CutShort, StreamedResponse
 from db.voices.history import HistoryFilter
@@ -27,6 +27,7 @@ PATH = "/v1/history"
 ITEM = f"{PATH}/{{history_item_id}}"
 MAX_DOWNLOADS = 100
 ItemId = Annotated[str, Field(max_length=40, pattern="^[0-9a-f]*$")]
+ModelOrVoice = Annotated[str, Field(max_length=200)]
 UnixTime = Annotated[int, Field(ge=0, le=253_402_300_799)]
 AUDIO: dict[str, Any] = {
     "response_class": Response,
@@ -47,8 +48,8 @@ Json = dict[str, Any]
 class HistoryQuery(DialectQuery):
     page_size: int = Field(default=100, ge=1, le=1000)
     start_after_history_item_id: ItemId = ""
-    voice_id: OneLine | None = None
-    model_id: OneLine | None = None
+    voice_id: ModelOrVoice | None = None
+    model_id: ModelOrVoice | None = None
     date_before_unix: UnixTime | None = None
     date_after_unix: UnixTime | None = None
     sort_direction: Literal["asc", "desc"] = "desc"
@@ -71,7 +72,9 @@ class HistoryDownload(RequestModel):
     """The items to download, in their own format."""
 
     history_item_ids: list[str] = Field(min_length=1, max_length=MAX_DOWNLOADS)
-    output_format: OneLine | None = Field(default=None, description="Only `default`.")
+    output_format: Literal["default"] | None = Field(
+        default=None, description="The audio is kept in its own format, which is `default`."
+    )
 
 
 @router.get(PATH, summary="List the speech history, for ElevenLabs' clients", response_model=Json)
@@ -107,8 +110,6 @@ async def delete_item(history_item_id: str, principal: PrincipalDep, speech: Spe
 @router.post(f"{PATH}/download", summary="Download items of the speech history", **AUDIO)
 async def download(body: HistoryDownload, principal: PrincipalDep, speech: SpeechDep) -> Response:
     """Returns the audio of one item as it is, and that of several as a ZIP file."""
-    if body.output_format not in (None, "default"):
-        raise InvalidField("output_format", "audio is kept in its own format; use `default`")
     kept = await speech.history.find(principal, list(dict.fromkeys(body.history_item_ids)))
     audio = [await speech.history.audio(each) for each in kept]
     if len(kept) == 1:

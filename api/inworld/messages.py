@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.alias_generators import to_camel
 
 from api.callers import Caller
-from api.dialects.outputs import ForeignVoice, Letter, columns, letters_of, stand_in
+from api.dialects.outputs import ForeignVoice, Letter, columns, letters_of, voice_for
 from api.http.errors import to_api_error
 from api.native.pronunciations import DictionaryNames
 from api.sockets.kernel.conversation import ClientFault, checked, json_text
@@ -28,11 +28,9 @@ from configs.load import load_yaml
 from configs.schema.base import StrictModel
 from models.base import VoiceGender
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
-from pipelines.errors import VoiceNotFound
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import ContextWire, EncodedChunk, SpeechStream
 from pipelines.tts.shaping import TimedWord
-from pipelines.tts.voices import AvailableVoice
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
 
@@ -345,25 +343,13 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
     return body if timing is None else body | {"timestampInfo": timing}
 
 
-async def find_voice(name: str, caller: Caller) -> AvailableVoice:
-    """Finds a voice by id or name, or a stand-in for a voice of Inworld.
-
-    Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable.
-    """
-    try:
-        return await caller.directory.find_named(name, caller.workspace_id)
-    except VoiceNotFound:
-        if name not in _FOREIGN_VOICES:
-            raise
-        return stand_in(_FOREIGN_VOICES[name], await caller.directory.voices())
-
-
 async def open_stream(voicing: Voicing, caller: Caller, *, whole: bool = False) -> SpeechStream:
     """Opens the stream that `voicing` describes; `whole` if one WAV header precedes all audio.
 
     Raises EngineError, PipelineError or DatabaseError.
     """
-    voice = await find_voice(voicing.voice_id, caller)
+    foreign = _FOREIGN_VOICES.get(voicing.voice_id)
+    voice = await voice_for(voicing.voice_id, foreign, caller, "voice_id")
     audio = voicing.audio_config
     encoding = audio.audio_encoding
     if whole and encoding in WITH_HEADER:

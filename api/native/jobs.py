@@ -267,9 +267,9 @@ async def speak_long(
 
     Chapters start at headings of level 1 and 2 in Markdown, and in plain text at lines such as
     "Chapter 1", "Prologue" or "III. The Letter" after a blank line. In an EPUB, they start at the
-    first two levels of its table of contents and at each `h1` that follows text. Without a table
-    of contents, they start at each `h1` or `h2` that follows text. The response lists the `titles`
-    of the chapters.
+    entries of the first two levels of its table of contents, and at each `h1` that comes after text
+    of the chapter. If the table of contents is missing or broken, they start at each `h1` and `h2`
+    that comes after text. The response lists the `titles` of the chapters.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """

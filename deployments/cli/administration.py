@@ -25,7 +25,7 @@ from configs.settings import Settings, load_settings
 from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
-from db.billing.ledger_check import accounts_after, check_days
+from db.billing.ledger_check import account_ids, check_days
 from db.database import Database, utc_now
 from db.errors import DatabaseError
 from db.files import wrong_stored_bytes
@@ -47,7 +47,6 @@ from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import Files, storage_problem
 from telemetry.logs import redact
 
-ACCOUNTS_AT_ONCE = 1000
 _, COMMANDS = load_yaml(list[dict[str, Any]], str(Path(__file__).with_name("commands.yaml")))
 Function = Callable[..., Any]
 
@@ -288,10 +287,8 @@ async def reconcile() -> str:
         wrong = [str(account) for account in await database.read(ledger.discrepancies)]
         for workspace_id in await database.read(wrong_stored_bytes):
             wrong.append(f"workspace {workspace_id}: the stored bytes are not the sum of its files")
-        last = 0
-        while accounts := await database.read(accounts_after, last, ACCOUNTS_AT_ONCE):
-            for last in accounts:
-                wrong += await _wrong_days(database, last)
+        for workspace_id in await database.read(account_ids):
+            wrong += await _wrong_days(database, workspace_id)
     if wrong:
         raise ValueError("\n".join(wrong))
     return "every balance is the sum of its ledger"
@@ -300,7 +297,7 @@ async def reconcile() -> str:
 async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
     """Compare the sums of days with their entries; the hourly check relies on the sums."""
     wrong, since = [], date(1970, 1, 1)
-    while checked := await database.run(check_days, workspace_id, since):
+    while checked := await database.read(check_days, workspace_id, since):
         wrong += checked.wrong
         since = checked.following
     return [f"workspace {workspace_id}: {day} is not the sum of its entries" for day in wrong]

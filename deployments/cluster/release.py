@@ -16,7 +16,7 @@ from telemetry.reports import Report
 
 PARTS = ("antiphon", "api", "configs", "db", "deployments", "models", "pipelines", "telemetry")
 """Folders of the tree with code and configurations."""
-DEPLOYED = "configs/serve_", "configs/llm/", "configs/stt/", "configs/tts/"
+DEPLOYED = tuple(f"configs/{name}" for name in ("serve_", "embedding/", "llm/", "stt/", "tts/"))
 """Files that operators edit and deploy while the service runs, and that older processes do not read
 again."""
 BUILDING = "antiphon/setup.py", "antiphon/build/"

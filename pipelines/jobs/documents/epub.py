@@ -226,8 +226,8 @@ class _Note:
 class _PageReader:
     """Reads the tokens of pages, one after the other, as chapters.
 
-    Chapters begin at the entries of `contents` and at each `h1` that follows text; without
-    contents, at such `h2` too.
+    Chapters begin at the entries of `contents`, and at each `h1` that comes after text of the
+    chapter. Without contents, they begin at each `h1` and `h2` that comes after text.
     """
 
     def __init__(self, title: str, contents: Mapping[Place, str]) -> None:

@@ -38,6 +38,7 @@ def speak(http: httpx.Client, text: str = TEXT, **query: Any) -> httpx.Response:
     [
         ({}, "audio/mpeg", 22_050),
         ({"encoding": "mp3", "bit_rate": 32_000}, "audio/mpeg", 22_050),
+        ({"encoding": "mp3", "bit_rate": 64_000}, "audio/mpeg", 22_050),  # the default
         ({"encoding": "linear16"}, "audio/wav", 24_000),
         ({"encoding": "linear16", "container": "wav", "sample_rate": 8000}, "audio/wav", 8000),
         ({"encoding": "mulaw"}, "audio/wav", 8000),

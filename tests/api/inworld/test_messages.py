@@ -1,4 +1,4 @@
-"""Audio encodings of Inworld's API."""
+"""Audio encodings and voices of Inworld's API."""
 
 import io
 
@@ -6,10 +6,17 @@ import av
 import numpy as np
 import pytest
 
-from api.inworld.messages import FORMATS, InworldEncoding
+from api.callers import Caller
+from api.inworld.messages import FORMATS, InworldEncoding, Voicing, open_stream
+from api.services import Services
+from configs.load import load_yaml
+from configs.schema.models.tts import KokoroConfig
 from models.audio import AudioChunk, Pcm
+from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.audio.encode.encoder import AudioEncoder
 from pipelines.audio.encode.formats import open_encoder
+from pipelines.billing.operation import Operation
+from tests.api.openai.test_speech import described, with_speakers
 
 TIME_S = np.arange(24_000) / 24_000
 TONE: Pcm = (0.3 * np.sin(2 * np.pi * 440 * TIME_S)).astype(np.float32)
@@ -55,3 +62,14 @@ def test_every_linear16_chunk_has_its_own_wav_header() -> None:
     parts = encoded(open_encoder(FORMATS["LINEAR16"], 16_000))
     assert all(seconds(part) == pytest.approx((len(part) - 44) / 32_000) for part in parts)
     assert sum(len(part) - 44 for part in parts) == pytest.approx(32_000, abs=4)
+
+
+@pytest.mark.parametrize(("name", "gender"), [("Alex", "male"), ("Sarah", "female")])
+async def test_inworlds_names_win_over_voices_here_of_another_language(
+    services: Services, name: str, gender: str
+) -> None:
+    kokoro = described(load_yaml(KokoroConfig, "tts/kokoro"))
+    speech = with_speakers(services, quality=kokoro).speech
+    caller = Caller(Principal(1, 1, "w", "free", ALL_SCOPES, None), Operation(), speech)
+    voice = (await open_stream(Voicing(voice_id=name), caller)).voice
+    assert (voice.language, voice.info.gender, voice.is_stand_in) == ("en", gender, True)
