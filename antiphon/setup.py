@@ -1,5 +1,4 @@
-"""Sets the part of the client that depends on its version: the extra `server` is the server of the
-same version."""
+"""Sets the version of the client, and its extras, which install the server of the same version."""
 
 import re
 from pathlib import Path

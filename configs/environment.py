@@ -111,7 +111,7 @@ def announced_addresses(name: str) -> tuple[tuple[str, str], ...]:
     except ValueError as error:
         raise SettingsError(f"{name} must be addresses, separated by commas: {error}") from None
     if any(own.version != announced.version for own, announced in addresses):
-        raise SettingsError(f"{name}: an address and that after = must both be IPv4 or IPv6")
+        raise SettingsError(f"{name}: addresses joined by = must both be IPv4, or both IPv6")
     return tuple((str(own), str(announced)) for own, announced in addresses)
 
 

@@ -50,8 +50,8 @@ class WebhookSettings:
 
 
 ConsentNeeded = Literal["off", "attest", "spoken"]
-"""The consent that `POST /voices` requires: none, a statement, or a sentence read aloud. Consent
-that is given although it is not required is stored, or checked, too."""
+"""The consent that `POST /voices` requires: none, a statement, or a sentence read aloud. A
+statement that is not required is stored all the same, and a sentence is checked."""
 
 
 SignUpPolicy = Literal["open", "invite", "closed"]
@@ -173,8 +173,8 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
     created only for a `new` database, or if `new_secrets` says so. A database elsewhere may already
-    have others, so that `keep_secrets` stores new ones later. Raises SettingsError, which names the
-    variable.
+    be used with other secrets, so new ones are not stored here, but by `keep_secrets`, later.
+    Raises SettingsError, which names the variable.
     """
     data_dir = _data_dir(new=new)
     if new_secrets is None:
@@ -314,7 +314,7 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
 
 def keep_secrets(settings: Settings) -> None:
     """Stores generated secrets, once it is certain that the database is used with no others. If
-    another process has stored others meanwhile, these are not accepted later."""
+    another process has stored other secrets meanwhile, later starts refuse those."""
     if settings.secrets.generated is not None:
         _stored_secrets(settings.data_dir / SECRETS, settings.secrets.generated, keep=True)
 

@@ -69,8 +69,8 @@ def main(config: Path, num_cpus: int | None) -> NoReturn:
 
 
 @click.command(params=[*main.params], help=main.help)
-@click.option("--host", help="Address to listen on, or HOST. Default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port, or PORT. Default: 8000.")
+@click.option("--host", help="Address to listen on. Default: $HOST, or 127.0.0.1.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port. Default: $PORT, or 8000.")
 def serve(config: Path, num_cpus: int | None, host: str | None, port: int | None) -> NoReturn:
     for name, value in (("HOST", host), ("PORT", port)):
         if value is not None:
@@ -153,7 +153,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if voice is not None:
             serve_api.deploy(dashboard, config)
             wait_until_ready(settings, dashboard, names, names, failed)
-            others = f"The models without {', '.join(sorted(failed))}" if failed else "All models"
+            others = f"All models except {', '.join(sorted(failed))}" if failed else "All models"
             say(f"{others} are ready after {time.monotonic() - started:.1f} s")
         if names and failed == names:
             raise RuntimeError("no model can be loaded")

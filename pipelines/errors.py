@@ -89,7 +89,8 @@ class Unauthorized(PipelineError, code="unauthorized"):
 
 
 class WrongPassword(Unauthorized, code="validation_error"):
-    """The current password of a change is wrong: the token is valid, so it is no 401."""
+    """The current password is wrong in a change of the password. The token is valid, so the HTTP
+    status is not 401."""
 
 
 class SignUpClosed(PipelineError, code="sign_up_closed"):
@@ -165,7 +166,7 @@ class AnswerNotKept(PipelineError, code="idempotency_conflict"):
 
 
 MAY_PASS = (DatabaseUnavailable, StorageUnavailable, Overloaded, EngineLost, EngineOverloaded)
-"""Failures of what another process does, after which another try may succeed."""
+"""Failures of other processes, such as a database or a replica; another try may succeed."""
 
 
 def public_error(error: Exception) -> tuple[str, str]:
@@ -179,6 +180,6 @@ def public_error(error: Exception) -> tuple[str, str]:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether work that failed so may succeed later: it lacks what is down, full or not up yet."""
+    """Whether failed work may succeed later, because what it needs is down, full or not up yet."""
     code, _ = public_error(error)
     return code in ("overloaded", "unavailable") or isinstance(error, TimeoutError)

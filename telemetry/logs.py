@@ -40,6 +40,9 @@ _NAMED_SECRETS = (
 )
 
 
+_PATH = re.compile(r'[\s|]*File "|.*\[Errno ')
+_QUOTED = re.compile(r"(?<!\w)([\"'`])(?:\\.|(?!\1(?!\w)).)+\1?")
+
 # Most lines contain none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
     r"(?i)[set]k_|inv_|whsec_|eyJ|api[-_]?key|authorization|bearer|password|secret|pepper|token_key"
@@ -58,8 +61,16 @@ def redact(text: str) -> str:
     return text
 
 
+def without_texts(error: str) -> str:
+    """Hides what the lines of an error or a traceback quote, which may be texts of users: libraries
+    quote their input. Paths of frames and of errors of the system stay."""
+    lines = error.split("\n")
+    return "\n".join(line if _PATH.match(line) else _QUOTED.sub(_HIDDEN, line) for line in lines)
+
+
 class RedactedRecord(logging.LogRecord):
-    """Log record that redacts secrets for every handler, including those of libraries."""
+    """Log record that redacts secrets, and texts in exceptions, for every handler, including those
+    of libraries."""
 
     def getMessage(self) -> str:
         return redact(super().getMessage())
@@ -67,7 +78,7 @@ class RedactedRecord(logging.LogRecord):
     def __setattr__(self, name: str, value: Any) -> None:
         # Formatters store the text of an exception in these attributes before they write it.
         if name in ("exc_text", "stack_info") and isinstance(value, str):
-            value = redact(value)
+            value = redact(without_texts(value))
         super().__setattr__(name, value)
 
 
@@ -88,6 +99,8 @@ class JsonFormatter(logging.Formatter):
             line["request_id"] = current
         line |= trace_ids()
         line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
+        if "error" in line:
+            line["error"] = without_texts(str(line["error"]))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         # Redacts strings before JSON escapes their quotes, then the whole line for nested values.
@@ -97,7 +110,7 @@ class JsonFormatter(logging.Formatter):
     def formatException(self, ei: Any) -> str:
         # The base class prints into a buffer, and in replicas Serve replaces print() by a function
         # that writes the repr of a tuple for each line.
-        return "".join(traceback.format_exception(*ei)).rstrip()
+        return without_texts("".join(traceback.format_exception(*ei)).rstrip())
 
 
 def redact_logs() -> None:

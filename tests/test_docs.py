@@ -15,6 +15,8 @@ from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import PROJECT_DIR
 from deployments.cli.administration import operator
+from models.registry import STT
+from pipelines.text.language_names import grade_of
 from telemetry.metrics import REGISTRY
 from telemetry.reports import REPORT_AGE
 from tests.openapi import document
@@ -46,6 +48,16 @@ def test_each_file_that_a_page_names_exists() -> None:
         for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", text):
             # NAME and other capitals are to be replaced, in recipes.
             assert (PROJECT_DIR / path).exists() or re.search(r"[A-Z]{2}", path), (name, path)
+
+
+def test_the_table_of_languages_has_the_grades_of_the_recogniser() -> None:
+    errors = STT.read("stt/whisper_base").character_errors
+    rows = re.findall(r"^\| ([a-z]{2}) \| (\w+) \| (\S+)[^|]*\| (\S+)", API, re.MULTILINE)
+    assert {"gu", "kn", "ml", "pa"} < {language for language, *_ in rows} <= errors.keys()
+    for language, grade, voice, recordings in rows:
+        assert grade == grade_of(errors[language])
+        measured = voice if recordings == "–" else recordings
+        assert abs(errors[language] - int(measured)) <= 0.5
 
 
 def _anchor(title: str) -> str:

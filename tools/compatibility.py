@@ -21,7 +21,7 @@ TABLE: dict[str, dict[str, dict[str, Any]]] = yaml.safe_load(
 WORKS, FAILS, UNTRIED = "works", "**fails**", "not tried"
 OPENING = (
     "# Compatibility\n\n"
-    "Unmodified clients at the versions below, run by the tests against the service. "
+    "The tests run unmodified clients, at the versions below, against the service. "
     "`make compatibility` writes this page. *Not tried* means that the tests did not run. "
     "*Answer types* means that every answer and event has the fields and types that the "
     "client's own models require."

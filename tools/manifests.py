@@ -15,6 +15,8 @@ OVERLAYS = {"cpu": "serve_config.yaml", "gpu": "configs/serve_gpu.yaml", "ha": "
 CHAT_MODEL = "llm/qwen2_5_coder_0_5b"
 """In place of `auto`, which `make run` resolves: the image `cpu-weights` has its weights, and it is
 the choice for the 8 GiB of a worker. Other models that a deployment wants are in the image, too."""
+GATED_MODEL = "tts/csm"
+"""It stays optional: the pods start without `HF_TOKEN`."""
 GATEWAYS = {"cpu": 2, "gpu": 4, "ha": 3}
 """One in each worker pod: KubeRay calls a pod ready when its gateway answers."""
 GPUS = 2
@@ -54,9 +56,10 @@ def serve_config(overlay: str) -> dict[str, Any]:
                 del deployment["max_surge_percent"]
             if deployment.get("ray_actor_options", {}).get("num_gpus"):
                 deployment["autoscaling_config"]["max_replicas"] = GPUS
-            if deployment.get("user_config", {}).get("model") == "auto":
-                wanted = deployment["user_config"].pop("wanted", CHAT_MODEL)
-                deployment["user_config"]["model"] = wanted
+            user_config = deployment.get("user_config", {})
+            is_gated = user_config.get("wanted") == GATED_MODEL  # loaded if its weights are here
+            if user_config.get("model") == "auto" and not is_gated:
+                user_config["model"] = user_config.pop("wanted", CHAT_MODEL)
     return config
 
 

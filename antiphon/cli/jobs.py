@@ -20,7 +20,7 @@ TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Without it, the chapters of a text are listed with their length and price.",
+    help="File to write. Without it, the chapters of a text are listed with length and price.",
 )
 @click.option("-v", "--voice", help="Voice for a text. Default: by language.")
 @click.option("-l", "--language", help="Language of a recording. Default: detected.")

@@ -66,7 +66,8 @@ def speak(
     options["response_format"] = form or "mp3"
     pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
-        raise click.UsageError(f"a text over {MOST_CHARACTERS} characters must be mp3, aac or opus")
+        long = f"the speech of a text over {MOST_CHARACTERS} characters"
+        raise click.UsageError(f"--format: {long} must be mp3, aac or opus")
     options["stream_format"] = "sse"  # whose last event has the voice and the length
     duration_s = 0.0
     voice = ""
@@ -140,11 +141,13 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("--multichannel", is_flag=True, help="Treat two channels as two speakers.")
 @click.option("--redact", help="Mask personal data: all, or types such as name,phone.")
 @click.option("--write", is_flag=True, help="Save each transcript next to its recording.")
-@click.option("-k", "--keyterms", multiple=True, help="Names to expect, with commas; repeatable.")
+@click.option(
+    "-k", "--keyterms", multiple=True, help="Names to expect, separated by commas; repeatable."
+)
 @click.option("--numerals", is_flag=True, help="Write numbers as digits.")
 @click.option("--profanity-filter", is_flag=True, help="Mask profanity.")
 @click.option("--punctuate/--no-punctuate", default=True, help="Write punctuation and capitals.")
-@click.option("--translate", is_flag=True, help="Translate files into English; no other options.")
+@click.option("--translate", is_flag=True, help="Translate into English, without other options.")
 @pass_service
 def listen(
     service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any

@@ -51,7 +51,7 @@ def try_service(service: ServiceClient) -> None:
     )
     if not steps[-1]["text"]:
         end("chat: the answer is empty", 1)
-    service.show({"steps": steps}, f"All of {service.url} works.")
+    service.show({"steps": steps}, f"Speech, transcription and chat of {service.url} work.")
 
 
 def words_of(text: str) -> set[str]:

@@ -34,8 +34,8 @@ class Replacements:
         return bool(self._by_first)
 
     def of(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
-        """Returns the words after the replacement, each with the index of its first word before;
-        blocking.
+        """Returns the words after the replacement, each with the index of the first original word
+        that it stands for; blocking.
 
         Terms with capitals match only words with the same capitals.
         """
@@ -76,7 +76,7 @@ class _Replacement:
 def search_hits(words: Sequence[Word], terms: Sequence[str], separator: str) -> list[Json]:
     """Finds the words that are spelled like each term, best first; blocking.
 
-    Deepgram compares sounds.
+    Deepgram itself compares sounds instead of spellings.
     """
     search = _Search([bare_word(word.word) for word in words])
     results = []

@@ -333,7 +333,7 @@ async def _new_job(
         if url:
             speech.check_url(url)
             if query.encoding is not None:
-                raise InvalidField("encoding", "raw samples at a url cannot have a callback")
+                raise InvalidField("encoding", "cannot be combined with a url and a callback")
         recognition = await speech.transcription.pipeline.resolve(query.recognition())
         task = CallbackTask(
             request_id=request_id.get() or "",

@@ -54,9 +54,9 @@ class ForcedAlignment(BaseModel):
     openapi_extra=form_schema("file", AlignmentFields),
 )
 async def align(request: Request, caller: CallerDep) -> ForcedAlignment:
-    """Recognises the recording, at the price of its transcription, and gives the words of the text
-    the times of the words recognised. Words that were not recognised share the time between their
-    neighbours, and the characters of a word share its time."""
+    """Recognises the recording, and gives each word of the text the time of the recognised word.
+    Words that were not recognised share the time between their neighbours, and the characters of a
+    word share its time. The price is that of a transcription."""
     async with receive_form(request, LIMITS, caller.check_credit) as form:
         text = validated(AlignmentFields, form.fields).text
         if not is_speakable(text):

@@ -135,8 +135,8 @@ async def speak(opened: Annotated[OpenedDialogue, opens()]) -> Response:
 async def stream_with_timestamps(
     opened: Annotated[OpenedDialogue, opens(timings=True)],
 ) -> Response:
-    """Streams JSON lines. Times count from the start of the speech, and the characters of voices
-    from the start of the line. On failure, the last line has `detail`."""
+    """Streams JSON lines. Times count from the start of the speech, and character indices from the
+    start of the line. On failure, the last line has `detail`."""
     return await opened.streamed(opened.writer)
 
 

@@ -38,7 +38,7 @@ VoiceName = Annotated[str, Field(max_length=200)]
 
 
 class GrowingLine(LenientModel):
-    """Text that one voice speaks after its text before."""
+    """Text for one voice, which continues the earlier text of that voice."""
 
     text: str
     voice_id: VoiceName
@@ -70,7 +70,7 @@ class DialogueConversation(MultiInputConversation):
         self._names: dict[str, str] = {}  # voices by context, as the client names them
 
     async def opened(self) -> None:
-        """Finds no voice, since contexts have theirs."""
+        """Chooses no voice for the socket, since each context has a voice of its own."""
 
     async def receive_text(self, text: str) -> None:
         message = DialogueMessage.parse(text)

@@ -50,7 +50,9 @@ class VoicesQuery(DialectQuery):
     language: list[str] = Field(default=[], max_length=100)
     use_cases: list[str] = Field(default=[], max_length=100)
     voice_ids: list[str] = Field(default=[], max_length=100)
-    sort: str | None = Field(default=None, max_length=30, description="`name`, or `created_at…`.")
+    sort: str | None = Field(
+        default=None, max_length=30, description="`name`; any other value sorts by creation time."
+    )
     sort_direction: str | None = Field(default=None, pattern="^(asc|desc)$")
     page_size: int = Field(default=10, ge=1, le=100)
     next_page_token: Annotated[str, Field(pattern="^[0-9]{0,9}$")] = ""
@@ -142,7 +144,7 @@ async def edit_settings(
     platform: PlatformDep,
 ) -> Answer:
     """Stores settings for the speech of this workspace in this voice, through ElevenLabs' API.
-    Settings of a text take precedence. Absent settings keep their values."""
+    Settings that are sent with a text take precedence. Absent settings keep their values."""
     await platform.request_limits.count_change(caller.principal)
     voice = await get_voice(voice_id, caller, voices)
     key = settings_key(voice_id, voice["voice_id"])

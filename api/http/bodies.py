@@ -70,8 +70,13 @@ async def read_json(
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:
-    """Yields the body as it arrives. Raises ApiError(request_timeout) if it stalls or trickles. An
-    upload has more time, which grows with the bytes received."""
+    """Yields the body as it arrives. Raises ApiError: unsupported_media_type for a compressed body,
+    and request_timeout if it stalls or trickles. An upload has more time, which grows with the
+    bytes received."""
+    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        message = "Content-Encoding: send the body without compression"
+        # RFC 9110, 12.5.3
+        raise ApiError("unsupported_media_type", message, headers={"Accept-Encoding": "identity"})
     limits = context_of(request).slow_clients
     loop = asyncio.get_running_loop()
     due = loop.time() + (limits.upload_s if is_upload else limits.json_s)

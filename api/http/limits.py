@@ -202,12 +202,12 @@ class RequestLimits:
         kind = "polls" if is_polled else "workspace"
         return await self.limits.hit(f"{kind}:{principal.workspace_id}", limit)
 
-    async def count_prompts(self, principal: Principal, count: int) -> bool:
+    async def count_prompts(self, use: str, principal: Principal, count: int) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-        The hourly limit is the plan's number of requests a minute."""
+        The hourly limit of each `use` is the plan's number of requests a minute."""
         limit = self._limits_of(principal).requests_per_minute
-        window = await self.limits.hit(f"prompts:{principal.workspace_id}", limit, HOUR_S, count)
-        return window.allowed
+        key = f"prompts-{use}:{principal.workspace_id}"
+        return (await self.limits.hit(key, limit, HOUR_S, count)).allowed
 
     async def count_event(self, principal: Principal, size: int) -> bool:
         """Counts the bytes of an event that is not charged. Returns whether it is allowed. The

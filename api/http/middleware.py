@@ -27,6 +27,7 @@ from telemetry.tracing import request_id
 access_log = logging.getLogger("api.access")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SLASHES = re.compile("//+")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LINGER_S = 2.0  # time to discard the rest of a body before the connection is closed
 DISCARD_PAUSE_S = 0.02  # pause after each discarded read: a client may send 1 GB/s
@@ -146,9 +147,10 @@ class RequestFrame:
 
 
 def _routed(path: str) -> str:
-    """Strips trailing slashes, which some clients add. Paths of static sites keep them, and so do
-    those of probes, which proxies block by exact path."""
-    plain = path.rstrip("/") or "/"
+    """Strips trailing and repeated slashes: many clients append `/chat/completions` to a base URL
+    that ends with a slash. Paths of static sites keep them, and so do those of probes, which
+    proxies block by exact path."""
+    plain = _SLASHES.sub("/", path).rstrip("/") or "/"
     return path if path.startswith(SITES) or plain in QUIET_PATHS else plain
 
 

@@ -86,13 +86,16 @@ async def receive_message(
 
 def check_origin(origin: str, settings: Settings) -> None:
     """Raises ApiError(insufficient_scope) for a web page of another origin than PUBLIC_URL's, this
-    machine's, and those of CORS_ORIGINS. The protocol demands it against DNS rebinding; programs
-    that are no page send no such header."""
+    machine's, and those of CORS_ORIGINS. The protocol demands this check against DNS rebinding.
+    Programs other than browsers send no `Origin` header."""
     page = urlsplit(origin)
     is_page = page.scheme in ("http", "https")
     is_own = is_loopback(page.hostname or "") or page.netloc == urlsplit(settings.public_url).netloc
     if is_page and not is_own and not {origin, "*"} & set(settings.cors_origins):
-        raise ApiError("insufficient_scope", "pages of this origin may not call: see CORS_ORIGINS")
+        raise ApiError(
+            "insufficient_scope",
+            "web pages of this origin may not call this service: see CORS_ORIGINS",
+        )
 
 
 async def _answer(handle: ASGIApp, request: Request, body: bytes) -> Response:

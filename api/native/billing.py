@@ -93,7 +93,7 @@ class UsageItem(BaseModel):
     date: date  # in UTC
     kind: str  # tts, stt, chat or voice
     key_id: Annotated[
-        str | None, Field(description="API key, with `by=key`; null for sessions and tokens.")
+        str | None, Field(description="API key, if `by` is `key`; null for sessions and tokens.")
     ] = None
     units: float
     unit: str  # what is counted: characters, seconds, tokens or voices

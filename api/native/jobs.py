@@ -1,6 +1,5 @@
 """Jobs: transcriptions of long recordings, and speech of long texts."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -268,8 +267,9 @@ async def speak_long(
 
     Chapters start at headings of level 1 and 2 in Markdown, and in plain text at lines such as
     "Chapter 1", "Prologue" or "III. The Letter" after a blank line. In an EPUB, they start at the
-    first two levels of its table of contents and at each `h1` that follows text; without a table
-    of contents, at such `h1` and `h2`. The response lists the `titles` of the chapters.
+    first two levels of its table of contents and at each `h1` that follows text. Without a table
+    of contents, they start at each `h1` or `h2` that follows text. The response lists the `titles`
+    of the chapters.
 
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
@@ -291,9 +291,8 @@ async def speak_long(
     task = speech_jobs.SpeechTask(
         book, speech_request, fields.output_format, CONFIG.block_characters
     )
-    blocks = await to_thread.run_sync(lambda: [text for _, text in task.blocks()])
     # One voice speaks the whole text: the voice chosen for its first readable block.
-    plan = await _first_plan(speech.synthesis.pipeline, speech_request, blocks)
+    plan = await _first_plan(speech.synthesis.pipeline, task)
     task = replace(task, request=replace(speech_request, voice_id=plan.voice.id))
     options = speech_jobs.TASK.dump_json(task)
     # Files that differ only in their endings have names of their own.
@@ -358,15 +357,16 @@ async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
     return fields, await to_thread.run_sync(read_document, data, name, CONFIG.most_characters), name
 
 
-async def _first_plan(
-    pipeline: SpeechPipeline, request: SpeechRequest, blocks: Sequence[str]
-) -> SpeechPlan:
+async def _first_plan(pipeline: SpeechPipeline, task: speech_jobs.SpeechTask) -> SpeechPlan:
     """Plans the first block with letters that a voice can read. Raises UnreadableText."""
-    *others, last = [text for text in blocks if is_speakable(text)] or blocks[:1]
-    for text in others:
+    blocks = await to_thread.run_sync(lambda: [*task.blocks()])
+    *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
+    for chapter, text in others:
         with suppress(UnreadableText):
-            return await pipeline.plan(replace(request, text=text))
-    return await pipeline.plan(replace(request, text=last))
+            with task.errors_of(chapter):
+                return await pipeline.plan(replace(task.request, text=text))
+    with task.errors_of(last[0]):
+        return await pipeline.plan(replace(task.request, text=last[1]))
 
 
 @router.get("/jobs", summary="List jobs")

@@ -154,7 +154,9 @@ class SynthesisResult(BaseModel):
     duration_seconds: float
     encoding: Literal["MP3", "LINEAR16", "OGG_OPUS", "FLAC"]
     output_format: OutputFormat
-    words: list[SpokenWord] | None = Field(default=None, description="Words, with `timestamps`.")
+    words: list[SpokenWord] | None = Field(
+        default=None, description="Words, if `timestamps` is true."
+    )
     marks: list[SpokenMark] | None = Field(default=None, description="SSML marks, if any.")
     unread: Unread | None = Field(default=None, description="Text that was skipped, if any.")
 
@@ -164,7 +166,9 @@ class ChunkResult(BaseModel):
 
     audioContent: str = Field(description="Audio in base64. The concatenated chunks form one file.")
     sample_rate: int = Field(description="Sample rate of the decoded audio, in Hz.")
-    words: list[SpokenWord] | None = Field(default=None, description="Words, with `timestamps`.")
+    words: list[SpokenWord] | None = Field(
+        default=None, description="Words, if `timestamps` is true."
+    )
     marks: list[SpokenMark] | None = Field(default=None, description="SSML marks, if any.")
 
 

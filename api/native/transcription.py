@@ -39,7 +39,7 @@ class TranscribedWord(BaseModel):
     start: float = Field(description="Start time in the file, in seconds.")
     end: float
     confidence: Annotated[float, rounded(4)]
-    speaker: str | None = Field(default=None, description="Speaker, with `speaker_labels`.")
+    speaker: str | None = Field(default=None, description="Speaker, if speakers are labelled.")
 
 
 class SpokenUtterance(Shown):
@@ -59,13 +59,13 @@ class TranscriptionResult(BaseModel):
     confidence: float
     duration: float = Field(description="Length of the decoded audio, in seconds.")
     words: list[TranscribedWord] | None = Field(
-        default=None, description="Words, with `timestamps`."
+        default=None, description="Words, if `timestamps` is true."
     )
     entities: list[Entity] | None = Field(
-        default=None, description="Entities, with `redact_mode` `mark`."
+        default=None, description="Entities, if `redact_mode` is `mark`."
     )
     utterances: list[SpokenUtterance] | None = Field(
-        default=None, description="Utterances, with `speaker_labels` or `multichannel`."
+        default=None, description="Utterances, if `speaker_labels` or `multichannel` is true."
     )
     warnings: list[str] | None = Field(
         default=None, description="Reasons why words may be missing, such as very quiet speech."

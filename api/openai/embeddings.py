@@ -103,8 +103,8 @@ class EmbeddingList(BaseModel):
 async def embed(
     body: EmbeddingsBody, principal: PrincipalDep, chat: ChatDep, operation: OperationDep
 ) -> JSONResponse:
-    """Embeddings have length 1, so that their dot product is their cosine. The embedding of an
-    input that is longer than the window of the model is the mean of those of its windows."""
+    """Embeddings have length 1, so that their dot product is their cosine. An input that is longer
+    than the model's window is cut: its embedding is the mean of those of its pieces."""
     embeddings, info = await chat.embeddings.embed(
         body.inputs(), body.model, principal.workspace_id, operation, body.dimensions
     )

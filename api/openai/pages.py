@@ -6,10 +6,12 @@ from pydantic import BaseModel, Field
 
 T = TypeVar("T")
 
+MOST_ITEMS = 100  # of a page
+
 
 class CursorQuery(BaseModel):
     after: str | None = Field(default=None, max_length=200)
-    limit: int = Field(default=20, ge=1, le=100)
+    limit: int = Field(default=20, ge=1, le=MOST_ITEMS)
 
 
 class CursorPage(BaseModel, Generic[T]):

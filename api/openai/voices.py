@@ -94,8 +94,8 @@ async def create_consent(
     operation: OperationDep,
     platform: PlatformDep,
 ) -> ShownConsent:
-    """The speaker reads the phrase of OpenAI's documentation in the language. The recording is
-    checked at once, and an embedding of the speaker is kept, but no audio."""
+    """The speaker reads the phrase that OpenAI's documentation has for the language. The recording
+    is checked at once, and an embedding of the speaker is kept, but no audio."""
     await platform.request_limits.count_change(principal)
     async with receive_form(request) as form:
         fields = validated(ConsentRecordingFields, form.fields)

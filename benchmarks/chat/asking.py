@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from api.native.chat.schemas import ChatCompletionBody
 from configs.settings import weights_dir
+from deployments.replicas.choice import chosen
 from models.base import ModelInfo
 from models.llm.base import ChatEngine, GenerationDelta, GenerationRequest
 from models.registry import CHAT, load_model
@@ -43,7 +44,7 @@ def to_request(fields: Mapping[str, Any]) -> GenerationRequest:
 def parser(description: str) -> argparse.ArgumentParser:
     """Returns a parser with the options of every test of answers."""
     options = argparse.ArgumentParser(description=description)
-    options.add_argument("--model", default="llm/smollm2", help="such as llm/qwen2_5_coder_1_5b")
+    options.add_argument("--model", default=chosen(), help="by default that of the service")
     options.add_argument(
         "--rows", type=Path, help="a file that keeps the answers: a later run ends"
     )

@@ -51,7 +51,8 @@ and words that came back wrong. Chinese is compared as pinyin, Japanese by its s
 is how probable the model finds the true text when it hears the voice (geometric mean a token): \
 whisper-base has hardly learnt to write several Indian languages, and a voice whose CER is above \
 a third is ranked by it. For Bengali, Kannada, Punjabi and Telugu it finds other sentences as \
-likely, so it decides little.
+likely, so it decides little. This compares voices. How well a language is recognised is in \
+`docs/api.md`: the service keeps Whisper to the script of a language, and this comparison does not.
 
 | language | engine | voice | gender | CER | WER | likelihood |
 |---|---|---|---|---|---|---|

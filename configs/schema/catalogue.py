@@ -158,8 +158,8 @@ class Artefact(StrictModel):
     def gate(self, name: str) -> str:
         """Say what the service lacks without these gated files, and how to get them."""
         return (
-            f"{name} is not here, which would add {self.gated}: accept its terms at"
-            f" {self.homepage}, and set HF_TOKEN to a token of that account"
+            f"{name} is not on this machine. It would add {self.gated}: accept its terms at"
+            f" {self.homepage}, and set HF_TOKEN to a token of the account that accepted them"
         )
 
     @property

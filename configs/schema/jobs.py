@@ -40,6 +40,7 @@ class HeadingWords(StrictModel):
 
     language: str = Field(pattern=r"^[a-z]{2,3}$")  # ISO 639-1 or 639-3
     nouns: tuple[str, ...] = Field(min_length=1)
+    names: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()

@@ -22,13 +22,13 @@ class CanaryConfig(StrictModel):
 
 
 class ModelUserConfig(StrictModel):
-    """`user_config` of a model deployment: edit it and `operator deploy` to swap the model."""
+    """`user_config` of a model deployment: edit it and `antiphon deploy` to swap the model."""
 
     # Path under configs/ without .yaml, such as "tts/kokoro", or any path with it; or AUTO.
     model: str
     wanted: str | None = None  # choice for AUTO: replaces `model` once its weights are here
     canary: CanaryConfig | None = None  # once it is `model`, it takes all traffic without a load
-    attempt: int = 0  # counted by `operator deploy`, so that a refused model is tried again
+    attempt: int = 0  # counted by `antiphon deploy`, so that a refused model is tried again
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 A trigger adds each entry to the sums of its day, so that no query here reads all entries.
 
 Call each function in one transaction. Whether credit suffices is decided by guarded updates of one
-row, so that no stale balance is overspent. The lock order is the workspace, where a transaction
-locks it, holds, then accounts by their ids; only a new hold, which no transaction can wait for, is
-inserted last.
+row, so that no stale balance is overspent. Locks are taken in this order: the workspace, if the
+transaction locks it, then holds, then accounts by their ids. A new hold is inserted last, since no
+transaction can wait for it.
 """
 
 from collections import defaultdict
@@ -347,7 +347,7 @@ def release_named(session: Transaction, operations: Collection[str] | Select[str
 def usage(
     session: Transaction, workspace_id: int, first: date, last: date, by_key: bool = False
 ) -> list[DayOfUsage]:
-    """Sums usage from `first` to `last`, inclusive, by day, service and perhaps API key.
+    """Sums usage from `first` to `last`, inclusive, by day, service and, if asked, by API key.
 
     Refunded work is left out.
     """

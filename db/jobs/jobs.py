@@ -128,20 +128,28 @@ def jobs_page(
 
 
 def batches_after(
-    session: Session, owner: int, last: Job | None, limit: int, *, begun: bool
+    session: Session,
+    owner: int,
+    last: Job | None,
+    limit: int,
+    *,
+    begun: bool,
+    oldest_first: bool = False,
 ) -> list[Job]:
-    """Lists a workspace's batches that are older than `last`, newest first.
+    """Lists a workspace's batches that follow `last`, newest first unless `oldest_first`.
 
     `begun` omits those that are only files.
     """
+    place = tuple_(col(Job.created_at), col(Job.id))
     query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)
     if last is not None:
         at = (last.created_at, last.id)
-        query = query.where(tuple_(col(Job.created_at), col(Job.id)) < at)
+        query = query.where(place > at if oldest_first else place < at)
     if begun:
         query = query.where(Job.status != "uploading")
-    newest = query.order_by(col(Job.created_at).desc(), col(Job.id).desc())
-    return list(session.exec(newest.limit(limit)))
+    columns = (col(Job.created_at), col(Job.id))
+    in_order = columns if oldest_first else [column.desc() for column in columns]
+    return list(session.exec(query.order_by(*in_order).limit(limit)))
 
 
 def requested_jobs(

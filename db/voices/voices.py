@@ -201,7 +201,9 @@ def visible(workspace_id: int, version_of: UUID | None = None) -> tuple[Any, ...
 
 
 def visible_voice(session: Session, workspace_id: int, which: Any) -> Voice | None:
-    """Finds the newest voice of an id or name key; own before shared ones, then ready ones."""
+    """Finds a voice by its id or name key. Of several, the workspace's own come before shared ones,
+    then ready voices before others, then newer voices before older ones.
+    """
     shared = col(Voice.workspace_id) != workspace_id
     order = (shared, case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
     same = Voice.id == which if isinstance(which, UUID) else Voice.name_key == which
@@ -246,7 +248,10 @@ def count_voices(session: Session, workspace_id: int) -> int:
 
 
 def lock_with_versions(session: Session, workspace_id: int, voice_id: UUID | None) -> list[Voice]:
-    """Locks a voice after its versions, in the order of jobs; empty without the voice."""
+    """Locks the versions of a voice, then the voice, in the lock order of jobs; returns their rows.
+
+    The list is empty if the voice does not exist.
+    """
     either = or_(Voice.id == voice_id, Voice.version_of == voice_id)
     query = select(Voice).where(Voice.workspace_id == workspace_id, either).with_for_update()
     return list(session.exec(query.order_by(col(Voice.version_of).is_(None), col(Voice.id))))

@@ -235,7 +235,7 @@ async def users() -> str:
 
 @command("set-password")
 @_of_workspace
-@click.option("--new-email", help="Address for an owner without one, such as that of `first-key`.")
+@click.option("--new-email", help="New email of the owner, who has none after `first-key`.")
 async def set_password(email: str | None, workspace: int | None, new_email: str | None) -> str:
     async with _service() as (settings, database):
         row = await _chosen(database, email, workspace)

@@ -96,7 +96,9 @@ def check_kernel() -> str:
         raise Problem(f"{release} has no Landlock: the sandbox of the decoder is weaker")
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files < OPEN_FILES:
-        raise Problem(f"{files} open files per process: `ulimit -n {OPEN_FILES}` for many sockets")
+        raise Problem(
+            f"only {files} open files per process: raise it with `ulimit -n {OPEN_FILES}`"
+        )
     return f"Linux {release}, {files} open files"
 
 
@@ -142,7 +144,8 @@ def check_service(ask: Callable[[], Answer | None]) -> str:
         event, remedy = REMEDIES.get(part, ("", f"{part}: update this command"))
         reasons = [f"{name}: {why}" for name, why in (body.get(part) or {}).items()]
         if event and not reasons:
-            reasons = [f"OPERATOR_TOKEN or METRICS_TOKEN gets the reason, and {event} logs it"]
+            token = "OPERATOR_TOKEN or METRICS_TOKEN"
+            reasons = [f"the log has the reason ({event}); with {token} it is shown here"]
         problems.append("; ".join([*reasons, remedy]))
     if problems:
         raise Problem(f"degraded: {'. '.join(problems)}")
@@ -170,7 +173,7 @@ def check_ray() -> str:
         return "uses a temporary folder"
     path = Path(folder).expanduser().resolve()
     if not path.exists():
-        return f"in {folder}, which the start makes"
+        return f"in {folder}, which is created at the start"
     check_folder(path)
     return f"in {folder}"
 
@@ -180,7 +183,8 @@ def check_chat(ask: Callable[[], Answer | None]) -> str:
     chat = answer[1].get("chat") if answer else None
     if chat is None:
         wanted = chosen()
-        return f"{wanted} {'is present' if is_here(wanted) else 'comes while the service runs'}"
+        state = "is present" if is_here(wanted) else "is downloaded while the service runs"
+        return f"{wanted} {state}"
     answers = f"{chat.get('model') or 'no model'} answers"
     if coming := chat.get("coming"):
         share = coming["got_bytes"] / max(coming["size_bytes"], 1)

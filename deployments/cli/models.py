@@ -153,7 +153,7 @@ def remove_models(
     dashboard: str | None,
     yes: bool,
 ) -> None:
-    """Operators: delete weights from this machine; your own also leave your catalogue.
+    """Operators: delete weights from this machine, and your own also from your catalogue.
 
     \b
     antiphon models remove whisper-tiny-en
@@ -216,8 +216,8 @@ def _here(store: WeightStore) -> list[str]:
 
 
 def _only_of(store: WeightStore, names: tuple[str, ...]) -> set[Path]:
-    """Return the paths in the cache that only `names` need, or without names those that nothing
-    needs."""
+    """Return the paths in the cache that only `names` need. Without names, return the paths that
+    nothing needs."""
     before = leftovers(store) if names else set()
     return leftovers(WeightStore(store.root, _without(store.catalogue, names))) - before
 

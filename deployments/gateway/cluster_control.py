@@ -1,6 +1,5 @@
-"""The cluster of a gateway, for its operator. The command `deploy` runs as a process of its own. It
-needs the registry of engines, to check a configuration, and the gateway's memory should not hold
-that."""
+"""The cluster of a gateway, for its operator. The command `deploy` runs in a process of its own: to
+check a configuration it imports all engines, which the gateway should not keep in its memory."""
 
 import asyncio
 import os

@@ -8,13 +8,15 @@ import resource
 import secrets
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from itertools import chain
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -75,6 +77,26 @@ def _connection_with(headers: list[tuple[bytes, bytes]]) -> HTTPConnection:
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     """The ASGI application of connections beyond the limit."""
     await refusal(HTTPConnection(scope))(scope, receive, send)
+
+
+async def answer_unframed(
+    cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
+    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks."""
+    is_open = False  # the length of the response is unknown
+
+    async def send_unframed(message: Message) -> None:
+        nonlocal is_open
+        if message["type"] == "http.response.start":
+            is_open = "content-length" not in Headers(raw=message["headers"])
+            if is_open:
+                cycle.chunked_encoding = False
+        elif is_open:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await app(scope, receive, send_unframed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +278,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        if cycle.scope["http_version"] == "1.0":
+            app = partial(answer_unframed, cycle, app)
         super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:

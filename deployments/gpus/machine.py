@@ -1,6 +1,6 @@
 """The NVIDIA GPUs of this machine by `nvidia-smi`, and whether CUDA works on them.
 
-Without PyTorch: its import takes seconds, and CUDA that began in a process does not survive a fork.
+PyTorch is not imported here: that takes seconds, and a process that has started CUDA cannot fork.
 """
 
 import os
@@ -38,7 +38,7 @@ class GpuProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. Its sizes are 0 where nvidia-smi does not have them, as where it has no own memory."""
+    """A GPU. Its sizes are 0 if nvidia-smi does not report them, as for one without own memory."""
 
     index: str
     uuid: str
@@ -128,8 +128,8 @@ def _run(*command: str) -> tuple[int, str]:
 
 
 def _visible(gpus: list[Gpu]) -> list[Gpu]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names; all if it names a part of one. Raises
-    GpuProblem for none."""
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, or all GPUs if it names a MIG partition.
+    Raises GpuProblem if it names none of them."""
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     if setting is None or "MIG-" in setting:
         return gpus
@@ -155,8 +155,8 @@ def _check_torch() -> None:
 
 
 def _check_driver(driver: str) -> None:
-    """Raise GpuProblem if the driver is too old. With NVIDIA's compatibility package an older one
-    is enough; nvidia-smi then tells a newer CUDA."""
+    """Raise GpuProblem if the driver is too old. An older driver is enough with NVIDIA's
+    compatibility package, with which nvidia-smi reports a newer version of CUDA."""
     if int(driver.partition(".")[0]) >= DRIVER:
         return
     version = re.search(r"CUDA (?:UMD )?Version\s*:\s*(\d+)(\.\d+)?", _ask())

@@ -10,6 +10,7 @@ from typing import Generic
 from models.base import ModelInfo
 from models.registry import ModelT
 from telemetry import metrics
+from telemetry.logs import without_texts
 from telemetry.tracing import CallHeaders
 
 logger = logging.getLogger(__name__)
@@ -48,13 +49,14 @@ class Canary(Generic[ModelT]):
         if failure is None:
             return ""
         self._failed += 1
-        logger.warning("canary_failed", extra={"model": self.name, "error": repr(failure)})
+        error = without_texts(f"{type(failure).__name__}: {failure}")
+        logger.warning("canary_failed", extra={"model": self.name, "error": error})
         if self._failed < LEAST_FAILED or self._failed <= MOST_FAILED * self._served:
             return ""
         metrics.canary_share.labels(self.name).set(0)
         problem = (
             f"{CANARY_PREFIX} {self.name} failed {self._failed} of {self._served} requests, the"
-            f" last with {failure!r}; all requests go to the previous model"
+            f" last with {error}; all requests go to the previous model"
         )
         logger.error("canary_ended", extra={"reason": problem})
         return problem

@@ -87,7 +87,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         """Load the models of `user_config`. If that fails, the old model keeps serving.
 
         A failure of the first load is raised, and `serve status` shows it. Later failures are
-        reported to the gateways before this returns, so that `operator deploy` can show them: after
+        reported to the gateways before this returns, so that `antiphon deploy` can show them: after
         an error, Serve would replace the replica, and the new replica could not load the model
         either.
         """
@@ -185,7 +185,10 @@ class ModelDeployment(ABC, Generic[ModelT]):
         except Exception as error:  # any library may raise
             problem = ModelNotLoaded(f"{name} failed its rehearsal: {explain(error)}")
             problem.__cause__ = error
-        await asyncio.to_thread(loaded[0].close)  # before its memory is given back
+        # Its memory is given back next, while the executor's thread may still hold its arguments.
+        closing = [loaded[0]]
+        del loaded
+        await asyncio.to_thread(lambda: closing.pop().close())
         raise problem
 
     def load_now(self, name: str) -> Loaded[ModelT]:

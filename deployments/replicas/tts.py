@@ -25,7 +25,7 @@ from pipelines.tasks import iterate_in_thread
 from telemetry import metrics, tracing
 from telemetry.tracing import CallHeaders
 
-MAX_CONCURRENCY = 4
+MAX_CONCURRENCY = 32
 WARM_UP_AFTER_S = 10.0  # by then the other models of the machine are loaded, too
 PAUSE_S = 0.5  # between the parts of a warm-up, and after a request
 KEEP_MEMORY_S = 2.0  # how long the engine keeps its memory after the last request

@@ -121,7 +121,7 @@ def option_problems(config: Config) -> list[str]:
         gpus = options.get("num_gpus") if isinstance(options, dict) else None
         if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
             problems.append(
-                f"{path}.ray_actor_options.num_gpus: a whole number above 1, not {gpus}"
+                f"{path}.ray_actor_options.num_gpus is {gpus}, but above 1 must be a whole number"
             )
     return problems or _problems_of(_reader(ServeDeploySchema), config)
 

@@ -1,4 +1,4 @@
-"""`operator deploy`: checks a configuration, shows what it changes, deploys it and waits for it."""
+"""`antiphon deploy`: checks a configuration, shows what it changes, deploys it and waits for it."""
 
 import sys
 import time

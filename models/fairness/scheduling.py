@@ -83,7 +83,9 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
     ) -> None:
         """Create a scheduler. `max_concurrency` returns how many of the threads may work at once,
         by default all. `niceness` is added to that of the process."""
-        super().__init__(max_concurrency or (lambda: threads), clock)
+        most = max_concurrency or (lambda: threads)
+        # A step beyond the threads would wait in their own queue, which knows no deadlines.
+        super().__init__(lambda: min(threads, most()), clock)
         self.is_empty = is_empty
         self._waiting: dict[str, list[_ScheduledStep]] = {}  # heaps by owner
         self._order = TurnOrder(contended_s=CONTENDED_S, clock=clock)

@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
     @property
     def after(self) -> int:
-        """Index of the word after it."""
+        """Index of the word after the run."""
         return self.first + self.size * self.times
 
 
@@ -70,7 +70,7 @@ def longest_run(words: Sequence[Word]) -> Run:
 
 
 def spread(words: Sequence[Word]) -> list[Word]:
-    """Gives each digit of a word of many equal ones a word of its own: "66666666"."""
+    """Splits a word of many equal digits, such as "66666666", into words of one digit each."""
     spread = list[Word]()
     for word in words:
         pieces = list(word.word) if EQUAL_DIGITS.fullmatch(word.word) else [word.word]
@@ -93,8 +93,11 @@ def gathered(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
-    """When each repetition of a sound begins, and when the last one ends, in seconds; empty without
-    one. With the words of a text, near the longest run among them."""
+    """Finds the times (s) at which the repetitions of a sound begin and the last one ends.
+
+    The list is empty if no sound repeats. If the `words` of a text are given, only the sound near
+    their longest run is searched.
+    """
     run = longest_run(words)
     from_s = words[run.first].start if run.first else 0.0
     ends = run.times == 0 or run.after == len(words)
@@ -128,8 +131,13 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
 def recounted(
     words: Sequence[Word], onsets: Sequence[float], *, is_few: bool = False
 ) -> tuple[Word, ...]:
-    """Writes the longest run among the words as often as there are onsets, the last of which is its
-    end. Words that were heard in its place are left out, unless only few of it were decoded."""
+    """Writes the unit of the longest run among the words as often as the sound has it.
+
+    `onsets` are the times at which the repetitions begin, followed by the end of the last one. If
+    the sound has many more repetitions than the text, the words that follow the run but end before
+    the last repetition does are left out as misheard, unless `is_few`: only few of the repetitions
+    were decoded.
+    """
     run = longest_run(words)
     units = [words[at : at + run.size] for at in range(run.first, run.after, run.size)]
     middle = [units[1]] * (len(onsets) - 3)
@@ -150,9 +158,10 @@ def recounted(
 
 
 def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
-    """Keeps the first two of at least four repetitions, and the last two or, of four, the last.
+    """Removes the middle of a sound that has at least four repetitions.
 
-    Also returns where the others were, and for how many seconds.
+    The first two and the last two repetitions stay; of four, the first two and the last. Also
+    returns the time at which the removed part began, and its length, both in seconds.
     """
     last_kept = 2 if len(onsets) > FEW + 1 else 1
     first, last = (round(at * STT_SAMPLE_RATE) for at in (onsets[2], onsets[-1 - last_kept]))
@@ -187,7 +196,8 @@ def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _period(likeness: NDArray[np.float32]) -> int | None:
-    """The frames after which the sound is most like itself; the first of equal ones."""
+    """The number of frames after which the sound is most like itself; the smallest if several are
+    equally good."""
     longest = min(LONGEST_PERIOD, int(0.45 * len(likeness)))
     means = np.array([likeness.diagonal(lag).mean() for lag in range(longest)])
     peaks = [

@@ -28,7 +28,7 @@ WATERMARK = "perth"  # fetched unless the setting WATERMARK is off
     help="Profile whose weights are fetched unless NAMES are given. Default: cpu.",
 )
 @click.option("--all", "with_optional", is_flag=True, help="Include optional artefacts.")
-@click.option("--repair", is_flag=True, help="Reread files that did not change.")
+@click.option("--repair", is_flag=True, help="Check every byte, also of files that seem unchanged.")
 def main(
     command: str, names: tuple[str, ...], profile: Profile, with_optional: bool, repair: bool
 ) -> None:

@@ -278,7 +278,9 @@ def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
     if name not in load_own_catalogue().artefacts:
         raise ValueError(f"{name!r} is an entry of configs/catalogue.yaml: choose another --name")
     if other.sources != artefact.sources:
-        raise ValueError(f"{name!r} is something else: choose another --name, or remove it first")
+        raise ValueError(
+            f"{name!r} names other weights: choose another --name, or remove them first"
+        )
     return name
 
 

@@ -60,9 +60,9 @@ class Downloads:
             archives = sum(path.stat().st_size for path in self._folder.glob("*-*/*"))
             need += max(0, need - archives)
         if need + reserve_bytes > (free := shutil.disk_usage(self._folder).free):
-            beside = f" beside {reserve_bytes / 2**20:,.0f} of the service" * (reserve_bytes > 0)
+            kept = f", {reserve_bytes / 2**20:,.0f} MiB must stay free" * (reserve_bytes > 0)
             raise WeightsMissing(
-                f"{need / 2**20:,.0f} MiB are to be fetched{beside}, and {free / 2**20:,.0f} MiB"
+                f"{need / 2**20:,.0f} MiB are to be fetched{kept}, and {free / 2**20:,.0f} MiB"
                 f" are free at {self._folder}; `antiphon models remove --unused` deletes what is"
                 " not needed"
             )

@@ -27,9 +27,10 @@ async def check_secret_fingerprints(
 ) -> None:
     """Checks the secrets against the fingerprints that the first process stored.
 
-    `accept` replaces them. Later processes store those of the first keys of their lists, unless
-    `record` is false; older data keys remain, and have to be present, until all data is `rotated`
-    to the first. `store` is the mark of the store of files, None when it does not answer.
+    `accept` replaces the fingerprints. Later processes add that of the first key of each list,
+    unless `record` is false. Fingerprints of older data keys remain, and these keys have to be
+    present, until all data is `rotated` to the first key. `store` is the mark of the store of
+    files, None when it does not answer.
 
     Raises SettingsError, which names the variables, or DatabaseUnavailable."""
     marks = _marks(secrets)

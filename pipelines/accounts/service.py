@@ -52,7 +52,9 @@ MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
 LINK_LIFETIME = timedelta(minutes=10)
 LINKED_LIFETIME = timedelta(days=30)  # of a session by a link, which no password could renew
-UNKNOWN_LINK = "the link was used, replaced by a later start, or is too old"
+UNKNOWN_LINK = (
+    "the link was used before, is too old, or was replaced when the service started again"
+)
 EMAIL_TAKEN = "email: an account with this address exists"
 
 
@@ -257,7 +259,7 @@ class Accounts:
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
-            raise InsufficientScope(f"scopes: this key lacks {', '.join(beyond)} itself")
+            raise InsufficientScope(f"scopes: the key of this request lacks {', '.join(beyond)}")
         if principal.expires_at is not None:
             expires_at = expires_at or principal.expires_at
             if expires_at > principal.expires_at:

@@ -77,8 +77,8 @@ class Answer:
         is_limited: bool = False,
         is_whole: bool = False,
     ) -> None:
-        """Reads nothing before `pieces`; `bytes_per_s` is the rate of the encoded audio, and `pace`
-        that of the session's answers.
+        """The completion is read once `pieces` is called. `bytes_per_s` is the rate of the encoded
+        audio. `pace` is the pace at which the model writes the answers of the session.
 
         If the answer is sent as a whole (`is_whole`), nothing of it counts as sent before its end.
         Unless the client has set a limit (`is_limited`), the answer ends with the sentence that
@@ -118,8 +118,9 @@ class Answer:
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
         """Yields the answer at the pace of its playback. When the generator ends or is closed, the
-        speech that was taken is charged, and all text that was generated; if the service stops,
-        only the text that was taken. Raises EngineError, PipelineError or DatabaseError."""
+        speech that the caller has taken is charged, and all text that was generated. If the service
+        stops, only the text that the caller has taken is charged. Raises EngineError, PipelineError
+        or DatabaseError."""
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:

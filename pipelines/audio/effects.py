@@ -64,9 +64,10 @@ _SHORTEST_STRETCHED_S = 0.12  # the stretcher needs about one of its blocks
 def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[Pcm]:
     """Levels speech of any length to -16 LUFS and at most -1 dBTP; silence is unchanged.
 
-    `blocks` gives the speech after a high-pass, float32 [n] each, and is called three times: for
-    the loudness, for what the limiter takes of it, and for the result. Yields an empty block for
-    each that it only measures, so that no step takes long. Blocking: 3 ms a second."""
+    `blocks` returns the speech after a high-pass, as float32 [n] each. It is called up to three
+    times: to measure the loudness, to measure how much of it the limiter takes away, and to make
+    the result. Yields an empty block for each that it only measures, so that no step takes long.
+    Blocking: 3 ms for each second of speech."""
     loudness = yield from measure_lufs(blocks(), sample_rate)
     if not np.isfinite(loudness):
         yield from blocks()

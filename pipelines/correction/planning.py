@@ -19,7 +19,7 @@ _UNDONE: dict[Purpose, str] = {
 
 @dataclass(frozen=True)
 class Planner:
-    """Plan of one request; `model` may be asked, or `reason` says why there is none."""
+    """Plan of one request. `reason` says why no language model is asked, if `model` is None."""
 
     request: CorrectionRequest
     config: CorrectionConfig
@@ -29,7 +29,7 @@ class Planner:
     """Counts passages or sentences in which a purpose was not fulfilled, by reason."""
 
     def passages(self, rules: CorrectionRules) -> list[Passage]:
-        """Cuts the text, into sentences where the model is asked; blocking. Raises
+        """Cuts the text into passages, and those for the model into sentences; blocking. Raises
         InvalidRequest."""
         text = self.request.text
         most = self.config.paragraphs

@@ -81,9 +81,11 @@ class CorrectionRules:
         )
 
     def is_english(self, text: str) -> bool:
-        """Whether a text is English; a text without words counts as English. Either nearly all
-        words are English; or most are, and lingua finds no other language; or half are or resemble
-        English words, and lingua's full models agree, which need 260 MB."""
+        """Whether a text is English; a text without words counts as English.
+
+        If nearly all words are English, so is the text. If most words are, lingua must find no
+        other language. If half of the words are English or resemble English words, lingua's full
+        models, which need 260 MB, must find English."""
         lone_words = _LONE_WORD.findall(text[:_SAMPLE])
         # Names say nothing about the language: "Nguyễn Văn Thịnh dont know it."
         plain = [word for word in lone_words if word.islower()]

@@ -264,7 +264,7 @@ class Jobs(JobQueue):
 
         def begin(session: Session, job: Job) -> None:
             if job.kind != BATCH or job.status != "uploading":
-                raise InvalidRequest("input_file_id: the file has a batch already; send it again")
+                raise InvalidRequest("input_file_id: the file has a batch already; upload it again")
             keep_files(session, job.workspace_id, stored.values())
             self._keep(session, job, stored)
             job.status = "processing"
@@ -301,13 +301,21 @@ class Jobs(JobQueue):
         await self._delete_expired()
 
     async def batches(
-        self, principal: Principal, after: UUID | None, limit: int, *, begun: bool
+        self,
+        principal: Principal,
+        after: UUID | None,
+        limit: int,
+        *,
+        begun: bool,
+        oldest_first: bool = False,
     ) -> list[Job]:
-        """Lists batches that are older than the batch `after`, newest first. Raises NotFound. Files
-        without a batch are included unless `begun`."""
+        """Lists batches that follow the batch `after`, newest first unless `oldest_first`. Raises
+        NotFound. Files without a batch are included unless `begun`."""
         last = None if after is None else (await self._find(principal, after))[0]
         owner = principal.workspace_id
-        return await self._database.read(jobs.batches_after, owner, last, limit, begun=begun)
+        return await self._database.read(
+            jobs.batches_after, owner, last, limit, begun=begun, oldest_first=oldest_first
+        )
 
     async def batch(self, principal: Principal, job_id: UUID) -> tuple[Job, bytes, int]:
         """Reads a batch, its options, and the number of its failed lines. Raises NotFound or

@@ -10,7 +10,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from db.jobs.jobs import Job
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
 from pipelines.billing.billing import Billing
-from pipelines.errors import FileTooLarge, NotFound, NothingToSpeak
+from pipelines.errors import FileTooLarge, InvalidRequest, NotFound, NothingToSpeak
 from pipelines.jobs.documents.book import CHAPTERS, Book, SpokenChapter
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
@@ -78,6 +78,17 @@ class SpeechTask:
                     block += f"\n\n{part}" if block else part
             yield number, block
 
+    @contextmanager
+    def errors_of(self, chapter: int) -> Generator[None]:
+        """Names the chapter with this index in an error of its text."""
+        try:
+            yield
+        except InvalidRequest as error:
+            title = self.book.chapters[chapter].title
+            if (message := str(error)).startswith("text: "):
+                error.args = (f"document: chapter “{title}”: {message.removeprefix('text: ')}",)
+            raise
+
     def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
         """Yields (index of the chapter, request for a block), with the manner of earlier cues."""
         manner = dict[str, str]()
@@ -115,12 +126,13 @@ def most_characters(text: str, billing: Billing) -> int:
 
 
 def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
-    """Estimates each chapter: the characters that are charged at most, and the length of its speech
-    (s), with numbers and signs as they are written. Blocking. Raises InvalidRequest or
-    FileTooLarge."""
+    """Estimates for each chapter the characters that are charged at most, and the length of the
+    speech (s). The length is that of the written text, with no number or sign put into words.
+    Blocking. Raises InvalidRequest or FileTooLarge."""
     chapters = [(0, 0.0)] * len(task.book.chapters)
     for number, block in task.blocks():
-        text, breaks_s = written_and_breaks(replace(task.request, text=block))
+        with task.errors_of(number):
+            text, breaks_s = written_and_breaks(replace(task.request, text=block))
         pauses = LINE_PAUSE * text.count("\n\n") + SENTENCE_PAUSE * text.count(". ")
         letters = spoken_length(text) + pauses
         characters, seconds = chapters[number]
@@ -134,16 +146,16 @@ def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
 async def speak(
     jobs: JobQueue, job: Job, task: SpeechTask, path: Path, synthesis: PaidSynthesis
 ) -> None:
-    """Speaks a text from the first block that is not stored yet, and writes it to `path`. A text
-    with a block that cannot be spoken fails before the work, which would not be paid. Raises
-    LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
+    """Speaks a text from the first block that is not stored yet, and writes it to `path`. All
+    blocks are planned first, so that a text that cannot be spoken fails before any work is done
+    in vain. Raises LeaseLost, InsufficientCredit, or as `SpeechPipeline.plan` and `speak`."""
     blocks = [*task.requests()]
     held = sum(most_characters(request.text, synthesis.billing) for _, request in blocks)
     await jobs.hold(job, held)
     results = await jobs.files(job, "result")
     if not results:
-        for _, request in blocks:
-            with suppress(NothingToSpeak):
+        for chapter, request in blocks:
+            with suppress(NothingToSpeak), task.errors_of(chapter):
                 await until_available(partial(_plan, request, synthesis))
     began = time.monotonic()
     for number, (_, request) in enumerate(blocks[len(results) :], start=len(results) + 1):

@@ -121,8 +121,9 @@ class Endpointer:
         whole_turns: bool = False,
         pause_ms: float = math.inf,
     ) -> None:
-        """`pause_ms` is the silence after which Paused comes. With `whole_turns` an utterance that
-        reaches its limit in a pause is cut, too: only silence ends a turn."""
+        """`pause_ms` is the silence after which Paused comes. An utterance that reaches its longest
+        length in a pause ends there. With `whole_turns` it is cut instead, so that only silence
+        ends a turn."""
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns

@@ -48,7 +48,7 @@ async def with_language(result: Awaitable[Transcript], expected: str | None) -> 
 
 
 class SessionLanguage:
-    """Belief in each language of a session, as log odds over languages that are not named."""
+    """Belief in each language of a session, as log odds relative to any other language."""
 
     def __init__(self, usual: str | None = None) -> None:
         """`usual`, the language of the request or the workspace, decides until another is

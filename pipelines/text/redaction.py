@@ -32,7 +32,7 @@ _NAMES |= {"known": _GIVEN | _SURNAMES, "sure": (_GIVEN | _SURNAMES) - _WORDS}
 
 
 def _any_of(words: Collection[str]) -> str:
-    """Groups words by their first letters: 1,700 names would be tried one by one."""
+    """Groups words by their first letters; otherwise 1,700 names would be tried one by one."""
     groups = groupby(sorted(words), lambda word: word[0])
     few = (f"{first}(?:{'|'.join(word[1:] for word in group)})" for first, group in groups)
     return f"(?:{'|'.join(few)})"

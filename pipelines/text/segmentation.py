@@ -15,6 +15,7 @@ from html import unescape
 from sentencex import segment
 
 from configs.schema.languages import language_words
+from pipelines.text.normalisation.number_words import words_for
 from pipelines.text.normalisation.wrapping import LINE_BREAK, UNSPACED, unwrapped
 from pipelines.text.read_text import SIGNS, Phonemes, ReadText
 
@@ -54,6 +55,9 @@ _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
+# The day before an abbreviated month, and the date after an abbreviated weekday.
+_BEFORE_DATE = re.compile(r"(?:(\d)\.?\s(?:de\s)?)?([^\W\d_]*)\.$")
+_DATE = re.compile(r"\d{1,2}(?:[./-]\d|\.?\s(?:de\s|d['’])?([^\W\d_]{3,}))")
 _SPACE = re.compile(r"\s")
 _MARK = re.compile(r"[.!?…。！？।؟۔॥]")
 _ENDS_SURELY = re.compile(r"[\s。！？।]$")
@@ -398,12 +402,26 @@ def _is_one_sentence(
         return key in _BEFORE_TELEPHONE
     if following.isdigit() or is_number:
         last = re.split("[-–]", word)[-1]
-        return not words.goes_on_before_number.isdisjoint((last, last.lower())) or (
-            word[0].isupper() and key in _NO_END_BEFORE_SMALL
+        return (
+            not words.goes_on_before_number.isdisjoint((last, last.lower()))
+            or (word[0].isupper() and key in _NO_END_BEFORE_SMALL)
+            or _is_date(paragraph[max(start, end - 24) : end], paragraph[after[0] :][:24], language)
         )
     if following.islower():
         return key in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
     return False
+
+
+def _is_date(before: str, after: str, language: str) -> bool:
+    """Whether a text ends with an abbreviated weekday before a date, or with an abbreviated month
+    after a day; `after` begins with a number."""
+    calendar = words_for(language)
+    day, name = _BEFORE_DATE.findall(before)[0]
+    if day:
+        return name.lower() in calendar.short_months
+    date = _DATE.match(after)
+    is_date = date is not None and (not date[1] or date[1].lower() in calendar.months)
+    return is_date and name.lower() in calendar.short_days
 
 
 def _inside_word(paragraph: str, position: int) -> bool:

@@ -15,7 +15,8 @@ _END = rf"\s{{0,{MOST_SPACES}}}>"
 _OPENING = rf"""(?<![`"'“‘«„])<(?P<reasoning>{_NAME})(?:{_ATTRIBUTE}){{0,3}}{_END}"""
 _STRAY = rf"""(?<![`"'“‘«„])(?P<stray><(?:/(?:{_NAME})|(?:{_NAME})\s{{0,9}}/){_END})"""
 BLOCK = rf"(?is:{_OPENING}.*?(?:</(?P=reasoning){_END}|\Z)|{_STRAY})"
-"""The pattern of reasoning with its tags, whose name is `reasoning`, or of a `stray` end tag."""
+"""The pattern of reasoning between tags, or of an end tag alone. The group `reasoning` is the name
+of the tag; the group `stray` is the end tag alone."""
 
 _TAG = re.compile(rf"(?i:{_OPENING}|{_STRAY})")
 _STARTS = "|".join({name[:size] for name in _NAMES for size in range(1, len(name) + 1)})
@@ -26,7 +27,7 @@ _LONGEST_END = len("</reasoning") + MOST_SPACES + 1  # characters
 
 
 class ReasoningFilter:
-    """Passes on the text outside of reasoning, of a text that arrives in pieces."""
+    """Removes the reasoning from a text that arrives in pieces."""
 
     def __init__(self) -> None:
         self._before = ""  # the last character passed on

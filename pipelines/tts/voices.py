@@ -293,9 +293,10 @@ class VoiceDirectory:
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
-        """Return the voice itself if it speaks the language. Otherwise this is a voice whose own
-        language it is, of the same gender if there is one; among these, the default voice if it
-        fits as well."""
+        """Return the voice itself if it speaks the language, or else another voice that does.
+
+        Voices whose own language it is come first, then those of the same gender, then the default
+        voice."""
         if voice.speaks(language):
             return voice
         speaking = [candidate for candidate in offered if candidate.speaks(language)]
@@ -340,8 +341,8 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
 
 
 def _gender(voice: Voice) -> VoiceGender:
-    """Return the stated gender; for `neutral`, which lists of voices do not have, the gender by the
-    pitch."""
+    """Return the stated gender. Lists of voices have no `neutral`: the pitch then decides between
+    female and male."""
     by_pitch: VoiceGender = (
         "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
     )

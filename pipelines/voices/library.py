@@ -230,7 +230,8 @@ class VoiceLibrary:
             field = "passphrase" if passphrase else "file"
             if file.consent_claimed or file.consent_sentence is None:
                 raise InvalidRequest(
-                    f"{field}: this service must have recorded the spoken consent itself"
+                    f"{field}: this service only imports voices whose spoken consent it recorded"
+                    " itself"
                 )
         voice_id = operation.new_id("voice")
         parts = [file.pack]

@@ -50,8 +50,8 @@ class Pitch(_ReportPart):
     """Histograms of the fundamental frequency over voiced frames."""
 
     hz_bins: list[FiniteFloat] = Field(description="Bin edges in Hz, one more than bins.")
-    source: list[FiniteFloat] = Field(description="Frames of the recordings by bin, sum 1.")
-    clone: list[FiniteFloat] = Field(description="Frames of the clone by bin, sum 1.")
+    source: list[FiniteFloat] = Field(description="Share of the recordings' frames in each bin.")
+    clone: list[FiniteFloat] = Field(description="Share of the clone's frames in each bin.")
     source_hz: FiniteFloat | None = Field(default=None, description="The recordings' median pitch.")
     clone_hz: FiniteFloat | None = Field(default=None, description="The clone's median pitch.")
 
@@ -88,7 +88,7 @@ class Judged(_ReportPart):
     recordings_similarity: FiniteFloat | None = None  # other recordings to held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
-        description="Similarity by CAM++, which the search does not use; 0.1 is another person.",
+        description="Similarity by CAM++, which the search does not use; others have about 0.1.",
     )
     stock_second_similarity: FiniteFloat | None = None
     recordings_second_similarity: FiniteFloat | None = None

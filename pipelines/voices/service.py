@@ -123,7 +123,7 @@ class CustomVoices:
         async with self.billing.counted_failure(mine, least_ms, operation):
             async with self._recordings(mine, earlier) as before:
                 if earlier is not None and not before:
-                    raise InvalidRequest("version_of: it has no recordings to compare these with")
+                    raise InvalidRequest("version_of: the voice has no recordings to compare with")
                 if (count := len(before)) + len(files) > MOST_RECORDINGS:
                     raise InvalidRequest(f"files: a voice has at most {MOST_RECORDINGS} recordings")
                 prepare = checker.cut if are_clips else checker.convert

@@ -43,7 +43,9 @@ class CustomVoice(BaseModel):
     status: VoiceStatus
     is_custom: bool
     created_at: Moment
-    estimated_completion: Moment = Field(description="Estimate; at the end, the actual time.")
+    estimated_completion: Moment = Field(
+        description="Estimated end of the build, then the actual end."
+    )
     progress: float = Field(description="Share of work done, 0 to 1.")
     similarity: float | None = Field(
         description="Similarity to held-out recordings; 1 is the same speaker."

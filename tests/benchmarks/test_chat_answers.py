@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchmarks.chat import agents, bfcl, everyday, ifeval
-from benchmarks.chat.asking import Answer, drawn
+from benchmarks.chat.asking import Answer, drawn, parser
 
 PLAY = {
     "name": "music.play",
@@ -262,3 +262,11 @@ def test_agents_task_ends_rightly_by_its_tools_and_answer(
         getattr(world, name)(**arguments)
     assert task.is_right(world, text)
     assert not task.is_right(world, "I am an assistant.")
+
+
+def test_the_model_of_the_service_is_asked_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_MODEL", "llm/smollm3")
+    assert parser("").parse_args([]).model == "llm/smollm3"
+    monkeypatch.delenv("CHAT_MODEL")
+    monkeypatch.setattr("deployments.replicas.choice.free_bytes", lambda: 64 << 30)
+    assert parser("").parse_args([]).model == "llm/qwen2_5_coder_1_5b"

@@ -151,7 +151,7 @@ def test_files_that_no_job_takes_are_refused_beside_the_button(page: Page) -> No
     record_requests(page)
     for name, content, kind, said in (
         ("notes.pdf", 9, "application/pdf", "notes.pdf is not a recording"),
-        ("long.wav", 2**32 + 1, "audio/wav", "a recording may have 4 GB"),
+        ("long.wav", 2**32 + 1, "audio/wav", "a recording may have at most 4 GB"),
     ):
         if content > 2**20:  # a size without its bytes
             page.call(HAVE_SIZE, content)

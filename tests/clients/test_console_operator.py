@@ -91,7 +91,7 @@ def test_the_overview_names_a_canary(operator: Page) -> None:
 def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:
     go(operator, "operator/workspaces")
     wait_until(operator, "rows('[aria-label=Workspaces]').length > 1")
-    run(operator, f"fill('Search by address, name or id', '{EMAIL}')")
+    run(operator, f"fill('Search by email, name or id', '{EMAIL}')")
     press(operator, "Search")
     wait_until(operator, "rows('[aria-label=Workspaces]').length === 1")
     for said in ("Paying now has 30.00 USD.", "Nothing changed: this reference was booked before."):

@@ -220,6 +220,7 @@ DEEPGRAM = Dialect(
         "unauthorized": "INVALID_AUTH",
         "validation_error": "Bad Request",
         "invalid_json": "Bad Request",
+        "unsupported_media_type": "Bad Request",
         "invalid_audio": "Bad Request",
         "model_not_found": "MODEL_NOT_FOUND",
         "voice_not_found": "VOICE_NOT_FOUND",

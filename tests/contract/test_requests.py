@@ -113,6 +113,18 @@ async def test_a_request_keeps_the_id_that_its_client_gives(
     assert answer.is_success and answer.headers["X-Request-Id"] == "order-66"
 
 
+@pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION + WORK)
+async def test_a_compressed_body_is_refused_by_name(
+    dialect: Dialect, call: Speech | Recognition | Work, caller: Caller
+) -> None:
+    request = example(call, caller)
+    headers = {**request.get("headers", {}), "Content-Encoding": "zstd"}
+    answer = await caller.post(dialect, {**request, "headers": headers})
+    dialect.check_refusal(answer, "unsupported_media_type")
+    assert "Content-Encoding" in answer.text and answer.headers["Accept-Encoding"] == "identity"
+    assert await caller.books.kinds() == []
+
+
 @spoken
 async def test_an_unknown_voice_is_named_before_the_credit_is_looked_at(
     dialect: Dialect, speech: Speech, caller: Caller

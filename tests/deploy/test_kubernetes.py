@@ -12,10 +12,13 @@ import pytest
 import yaml
 
 from configs.environment import SettingsError
-from configs.settings import PROJECT_DIR, load_settings
+from configs.schema.serve import AUTO
+from configs.settings import PROJECT_DIR, load_settings, weights_dir
 from deployments.cluster import node
 from deployments.cluster.compat import RAY_SWITCHES
 from deployments.rollout.check import application_problems, option_problems
+from models.registry import artefacts_of, kind_of
+from models.weights.store import WeightStore
 from tests.deploy.test_image import OF_THE_MACHINE
 from tools.manifests import GATEWAYS, OVERLAYS, generated, serve_config
 
@@ -61,6 +64,18 @@ def test_ray_takes_the_configuration(overlay: str) -> None:
     config = yaml.safe_load(one(overlay, "RayService")["spec"]["serveConfigV2"])
     assert config == serve_config(overlay)
     assert application_problems(config) == option_problems(config) == []
+
+
+def test_pods_start_without_the_token_for_gated_weights() -> None:
+    config = yaml.safe_load(one("gpu", "RayService")["spec"]["serveConfigV2"])
+    (models,) = [each for each in config["applications"] if each["name"] == "models"]
+    artefacts = WeightStore(weights_dir()).catalogue.artefacts
+    for deployment in models["deployments"]:
+        model = deployment.get("user_config", {}).get("model", AUTO)
+        needed = set() if model == AUTO else artefacts_of(kind_of(model).read(model))
+        assert not any(artefacts[name].gated for name in needed), deployment["name"]
+    (deployment,) = [each for each in models["deployments"] if each["name"] == "TTSClone"]
+    assert deployment["user_config"] == {"model": AUTO, "wanted": "tts/csm"}
 
 
 def test_each_pod_with_requests_has_a_gateway(overlay: str) -> None:

@@ -1,4 +1,4 @@
-"""A real service: a model that cannot load at its start, and `operator deploy` while it runs."""
+"""A real service: a model that cannot load at its start, and `antiphon deploy` while it runs."""
 
 import os
 import subprocess

@@ -5,10 +5,12 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jsonschema  # type: ignore[import-untyped]
 import jwt
+import pydantic
 import pytest
 
 from configs.settings import PROJECT_DIR
@@ -51,6 +53,7 @@ LEAKS = [
     f"password={CANARY} is wrong",
     f'{{"data_keys": "{"n" * 32},{CANARY}", "x": 1}}',
 ]
+PRIVATE = "Greta's pin isn't \"1234\"."
 SECRETS = (KEY, SECRET, TOKEN, CANARY, "QUJDQUJD")
 
 
@@ -85,6 +88,33 @@ def test_secrets_are_redacted_in_messages_arguments_and_exceptions(
     written = stream.getvalue()
     assert "ValueError" in written
     assert [secret for secret in SECRETS if secret in written] == []
+
+
+class _Answer(pydantic.BaseModel):
+    number: int
+
+
+@pytest.mark.parametrize(
+    ("fail", "kept"),
+    [
+        (lambda: {"": 1}[PRIVATE], "KeyError: "),
+        (lambda: _Answer(number=PRIVATE), "Input should be a valid integer"),
+        (lambda: jsonschema.validate({"a": PRIVATE}, {"type": "array"}), "is not of type"),
+        (lambda: json.loads(PRIVATE), "JSONDecodeError: Expecting value"),
+        (lambda: Path("/no/such").read_text(), "No such file or directory: '/no/such'"),
+    ],
+)
+def test_an_error_of_a_library_quotes_no_text_in_logs(
+    log: tuple[logging.Logger, io.StringIO], fail: Callable[[], object], kept: str
+) -> None:
+    logger, stream = log
+    try:
+        fail()
+    except Exception:
+        logger.exception("failed")
+    written = stream.getvalue()
+    assert kept in written and "Greta" not in written
+    assert "test_logs.py" in written
 
 
 def test_text_without_secrets_is_not_redacted() -> None:
@@ -174,3 +204,10 @@ def test_a_replica_also_logs_to_the_file_that_rays_dashboard_shows(tmp_path: Pat
     ]
     assert lines[0]["ms"] == 2 and CANARY not in file.read_text()
     assert json.loads(ended.stderr)["event"] == "served"
+
+
+def test_the_error_of_a_replica_quotes_no_text() -> None:
+    error = f'ray::Chat (pid=1)\n  File "/x/engine.py", line 3\nKeyError: {PRIVATE!r}'
+    record = logging.makeLogRecord({"msg": "replica_error", "error": error})
+    written = json.loads(JsonFormatter().format(record))["error"]
+    assert written == 'ray::Chat (pid=1)\n  File "/x/engine.py", line 3\nKeyError: [hidden]'

@@ -11,7 +11,7 @@ from api.openai.speech import VoiceName
 from configs.schema.correction import Purpose
 from models.llm.base import ChatMessage, GenerationRequest, SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
-from models.llm.tool_calls import MOST_DEPTH, call_arguments
+from models.llm.tool_calls import readable_arguments
 from pipelines.chat.pipeline import DEFAULT_MODEL
 from pipelines.correction.edits import Edit, Kind
 from pipelines.correction.request import (
@@ -36,17 +36,17 @@ JSON_TEMPERATURE = 0.2
 TOOLS_TEMPERATURE = 0.0
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+# Tools of MCP servers describe their functions in up to 10,000 characters.
+Description = Annotated[str, Field(max_length=32_768)]
 JsonSchema = dict[str, Any]
 
+CallArguments = Annotated[str, AfterValidator(readable_arguments)]
+"""Arguments of an earlier call, as a model wrote them. Blank text and `null` become `{}`. Anything
+else than a JSON object, such as arguments that were cut off, becomes a string in an object: clients
+repeat their whole history, so that an error would end the conversation."""
 
-def _checked_arguments(text: str) -> str:
-    if (arguments := call_arguments(text)) is None:
-        raise ValueError(f"must be a string with a JSON object, at most {MOST_DEPTH} levels deep")
-    return arguments
-
-
-CallArguments = Annotated[str, AfterValidator(_checked_arguments)]
-"""Arguments of an earlier call: a JSON object; blank text and `null` become `{}`."""
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+THINKING = ("low", "medium", "high", "xhigh", "max")  # efforts that turn reasoning on
 
 
 class CalledFunction(RequestModel):
@@ -64,7 +64,7 @@ class Tool(RequestModel):
     """A function that the model may call. `parameters` is the JSON schema of its arguments."""
 
     name: FunctionName
-    description: Annotated[str, Field(max_length=4096)] | None = None
+    description: Description | None = None
     parameters: JsonSchema | None = None
 
     def to_openai(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 class NamedSchema(RequestModel):
     name: FunctionName
-    description: Annotated[str, Field(max_length=4096)] | None = None
+    description: Description | None = None
     # `schema` is the name of a method of pydantic's class.
     json_schema: Annotated[JsonSchema, Field(alias="schema")]
     strict: bool | None = None  # ignored, since answers always obey the schema
@@ -201,6 +201,13 @@ class TextPart(RequestModel):
     text: str
 
 
+class RefusalPart(RequestModel):
+    """A refusal of an earlier answer, which counts as its text."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
 class ChatRecording(RequestModel):
     """A recording. Its content decides the format, whatever `format` says."""
 
@@ -229,7 +236,8 @@ class AudioOptions(RequestModel):
 
 
 def joins(*kinds: str) -> Callable[[object], object]:
-    """Makes a validator that joins the texts of a list of parts of the types `kinds`."""
+    """Makes a validator that joins the texts of a list of parts of the types `kinds`, and refusals
+    of earlier answers."""
     named = " and ".join(f"'{kind}'" for kind in kinds)
 
     def joined(content: object) -> object:
@@ -237,11 +245,13 @@ def joins(*kinds: str) -> Callable[[object], object]:
             return content
         texts = []
         for part in content:
-            if not isinstance(part, dict) or part.get("type") not in kinds:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind not in (*kinds, "refusal"):
                 raise ValueError(f"only parts of type {named} are supported")
-            if not isinstance(part.get("text"), str):
-                raise ValueError("a part must have a string in its field text")
-            texts.append(part["text"])
+            field = "refusal" if kind == "refusal" else "text"
+            if not isinstance(part.get(field), str):
+                raise ValueError(f"a part must have a string in its field {field}")
+            texts.append(part[field])
         if not texts:
             raise ValueError("must have at least 1 part")
         return "".join(texts)
@@ -270,32 +280,35 @@ def _joined_unless_audio(content: object) -> object:
 
 
 PartList = list[Annotated[TextPart | AudioPart, Field(discriminator="type")]]
+AnyPart = Annotated[TextPart | AudioPart | RefusalPart, Field(discriminator="type")]
 Content = Annotated[
     str | PartList,
     BeforeValidator(
-        _joined_unless_audio, json_schema_input_type=str | Annotated[PartList, Field(min_length=1)]
+        _joined_unless_audio,
+        json_schema_input_type=str | Annotated[list[AnyPart], Field(min_length=1)],
     ),
 ]
 StopText = Annotated[str, Field(min_length=1, max_length=200)]
 Stop = Annotated[
     list[StopText],
-    Field(min_length=1, max_length=4),
+    Field(max_length=4),
     BeforeValidator(_listed, json_schema_input_type=StopText | list[StopText]),
 ]
 
 
 class Message(RequestModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = None  # null only beside tool_calls
+    content: Content | None = None  # null only beside tool_calls, audio or a refusal
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
     tool_call_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     audio: AudioReference | None = None  # stands for the content of an assistant's message
+    refusal: str | None = None  # of an earlier answer; it stands for missing content
 
     _without_parts = model_validator(mode="before")(without_parts)
 
     @model_validator(mode="after")
     def _has_content(self) -> "Message":
-        is_answer = self.role == "assistant" and bool(self.tool_calls or self.audio)
+        is_answer = self.role == "assistant" and bool(self.tool_calls or self.audio or self.refusal)
         if self.content is None and not is_answer:
             raise ValueError("content: must be a string or a list of parts")
         if isinstance(self.content, list) and self.role != "user":
@@ -308,7 +321,7 @@ class Message(RequestModel):
 
     def to_message(self) -> ChatMessage:
         """Converts a message, of whose content only the text counts."""
-        content = self.content or ""
+        content = self.content or (self.refusal if self.role == "assistant" else "") or ""
         if isinstance(content, list):
             content = "\n".join(part.text for part in content if isinstance(part, TextPart))
         extra: dict[str, Any] = {}
@@ -321,7 +334,7 @@ class Message(RequestModel):
 
 
 class TemplateOptions(RequestModel):
-    enable_thinking: bool = False
+    enable_thinking: bool | None = None
 
 
 class StreamOptions(RequestModel):
@@ -333,6 +346,7 @@ class AnswerFields(RequestModel):
 
     model: Annotated[str, Field(max_length=200)] | None = DEFAULT_MODEL
     chat_template_kwargs: TemplateOptions | None = None
+    reasoning_effort: Effort | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=0, le=1_000_000), WHOLE] | None = SamplingOptions().top_k
@@ -384,13 +398,19 @@ class AnswerFields(RequestModel):
         """Returns the name of the tool that `tool_choice` demands, if any."""
         return self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else None
 
+    @property
+    def thinks(self) -> bool:
+        """Whether a model that supports reasoning should reason."""
+        template = self.chat_template_kwargs
+        if template is None or template.enable_thinking is None:
+            return self.reasoning_effort in THINKING
+        return template.enable_thinking
+
     def sampling(self) -> SamplingOptions:
         """Returns the engine's options; absent and null fields have their defaults."""
         has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
         options = self.model_dump(include=SAMPLING_FIELDS, exclude_none=True)
-        template = self.chat_template_kwargs
-        thinks = template is not None and template.enable_thinking
-        if has_tools and not thinks:  # models that think repeat themselves without end at 0
+        if has_tools and not self.thinks:  # models that think repeat themselves without end at 0
             options.setdefault("temperature", TOOLS_TEMPERATURE)
         elif has_tools or not isinstance(self.response_format, TextFormat | None):
             options.setdefault("temperature", JSON_TEMPERATURE)
@@ -399,11 +419,10 @@ class AnswerFields(RequestModel):
         return SamplingOptions(**{**options, "stop": tuple(self.stop or ())})
 
     def generation(self, messages: Sequence[ChatMessage]) -> GenerationRequest:
-        template = self.chat_template_kwargs
         return GenerationRequest(
             messages=tuple(messages),
             sampling=self.sampling(),
-            enable_thinking=template is not None and template.enable_thinking,
+            enable_thinking=self.thinks,
             tools=tuple(tool.to_openai() for tool in self.all_tools()),
             tool_choice=self.choice(),
             called_tool=self.called_tool(),

@@ -89,8 +89,8 @@ class DefaultVoices(BaseModel):
 
 @for_visitors.get("/default-voices", summary="List the available voices")
 async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> DefaultVoices:
-    """Returns the voices of the deployed models, by language and name, and those of the workspace
-    to keys with the scope `voices`."""
+    """Returns the available voices, by language and name. Only keys with the scope `voices` get the
+    voices of the workspace."""
     is_mine = "voices" in principal.scopes and not principal.is_visitor
     mine = principal.workspace_id if is_mine else None
     listed = [*map(_item, await voices.custom.directory.voices(mine))]

@@ -144,7 +144,7 @@ class Sealing(RequestModel):
         default=None,
         min_length=12,
         max_length=1000,
-        description="Null: only this workspace can open the file.",
+        description="Passphrase of the file. Without it, only the exporting workspace can open it.",
     )
 
 

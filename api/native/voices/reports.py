@@ -78,7 +78,7 @@ async def read_report(
     principal: PrincipalDep,
     voices: VoicesDep,
     format: Annotated[
-        Literal["json", "html"] | None, Query(description="Default: `Accept` decides.")
+        Literal["json", "html"] | None, Query(description="Default: the `Accept` header decides.")
     ] = None,
     accept: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -42,12 +43,17 @@ def check_ids(path: Path) -> None:
             if len(line) > MAX_JSON_BYTES or not line.strip():
                 continue
             try:
-                custom_id = _custom_id(parse_json(line))
+                custom_id = _custom_id(_parsed(line))
             except ApiError:
                 continue
             if custom_id and (first := lines.setdefault(custom_id, number)) != number:
                 message = f"custom_id: lines {first} and {number} both have {custom_id!r}"
                 raise ApiError("validation_error", message, param="file")
+
+
+def _parsed(line: bytes) -> Any:
+    """Parses a line. The first of a file begins with a byte order mark where Windows wrote it."""
+    return parse_json(line.removeprefix(BOM_UTF8))
 
 
 def _custom_id(parsed: Any) -> str | None:
@@ -68,7 +74,7 @@ async def answer_line(
     try:
         if len(line) > MAX_JSON_BYTES:
             raise ApiError("file_too_large", f"a line is larger than {MAX_JSON_BYTES} bytes")
-        parsed = parse_json(line)
+        parsed = _parsed(line)
         custom_id = _custom_id(parsed)
         request = validated(BatchLine, parsed)
         if request.url != endpoint:

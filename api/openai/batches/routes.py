@@ -9,7 +9,7 @@ from uuid import UUID
 
 from anyio import to_thread
 from fastapi import Query, Request
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
 from api.http.bodies import RequestModel
@@ -18,7 +18,7 @@ from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import StreamedResponse
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
 from api.openai.batches.lines import check_ids
-from api.openai.pages import CursorPage, CursorQuery, page_of
+from api.openai.pages import MOST_ITEMS, CursorPage, CursorQuery, page_of
 from api.openai.realtime.session_object import Metadata
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -53,6 +53,16 @@ class BatchFile(BaseModel):
     filename: str
     purpose: Literal["batch", "batch_output"]
     status: Literal["processed"] = "processed"
+
+
+class FileQuery(CursorQuery):
+    limit: Annotated[int, AfterValidator(lambda limit: min(limit, MOST_ITEMS))] = Field(
+        default=20, ge=1, le=10_000, description=f"A page has at most {MOST_ITEMS} files."
+    )
+    order: Literal["asc", "desc"] = "desc"
+    purpose: str | None = Field(
+        default=None, max_length=200, description="Only `batch` has files; others list nothing."
+    )
 
 
 class DeletedFile(BaseModel):
@@ -136,10 +146,15 @@ async def upload_file(
 
 @router.get("/openai/v1/files", summary="List batch files, for OpenAI's clients")
 async def list_files(
-    principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
+    principal: PrincipalDep, speech: SpeechDep, query: Annotated[FileQuery, Query()]
 ) -> CursorPage[BatchFile]:
     """Returns uploaded files, but not result files."""
-    jobs = await _batch_jobs(speech.jobs, principal, query, "file-", begun=False)
+    if query.purpose not in (None, "batch"):
+        return page_of([], query.limit)
+    oldest_first = query.order == "asc"
+    jobs = await _batch_jobs(
+        speech.jobs, principal, query, "file-", begun=False, oldest_first=oldest_first
+    )
     files = [_input_file(job, task) for job, task, _ in jobs]
     return page_of(files, query.limit)
 
@@ -252,11 +267,19 @@ async def _file(
 
 
 async def _batch_jobs(
-    jobs: Jobs, principal: Principal, query: CursorQuery, prefix: str, *, begun: bool
+    jobs: Jobs,
+    principal: Principal,
+    query: CursorQuery,
+    prefix: str,
+    *,
+    begun: bool,
+    oldest_first: bool = False,
 ) -> list[tuple[Any, BatchTask, int]]:
     """Reads the jobs of a page, and one more if there is another page; see `_read`."""
     after = query.after and _uuid_of(query.after, prefix, "after")[0]
-    rows = await jobs.batches(principal, after or None, query.limit + 1, begun=begun)
+    rows = await jobs.batches(
+        principal, after or None, query.limit + 1, begun=begun, oldest_first=oldest_first
+    )
     return [await _read(jobs, principal, row.id) for row in rows]
 
 

@@ -53,7 +53,8 @@ class Agent:
         self._language: str | None = None  # detected in the last instructions
         principal = socket.principal
         limits = services.platform.request_limits
-        self.drafts = Drafts(services.chat.completions, partial(limits.count_prompts, principal))
+        count_ahead = partial(limits.count_prompts, "ahead", principal)
+        self.drafts = Drafts(services.chat.completions, count_ahead)
         # A client secret saves chats only if its creator allowed it; a browser token saves none.
         is_granted = principal.secret is None or (socket.secret_session or {}).get("save_chat")
         self.record = SessionRecord(

@@ -36,7 +36,7 @@ ResponseStatus = Literal["in_progress", "completed", "cancelled", "incomplete", 
 
 
 def usage_json(text: TokenUsage, audio_tokens: int) -> dict[str, Any]:
-    """Returns the tokens of a response, whose input is all text to the model."""
+    """Returns the tokens of a response. The model reads only text, so all input tokens are text."""
     output_tokens = text.completion_tokens + audio_tokens
     no_others = {"audio_tokens": 0, "image_tokens": 0}
     return {

@@ -128,7 +128,8 @@ class ResponseWriter:
         return [*events, *self._close(status), self._state(status)]
 
     def cancel(self) -> list[Event]:
-        """Ends the response at the client's request. No event is named after that."""
+        """Ends the response at the client's request. The API has no event of that name, so the last
+        event is `response.incomplete`, with the status "cancelled"."""
         self.response.status = "cancelled"
         return [*self._close("incomplete"), self._state("incomplete")]
 

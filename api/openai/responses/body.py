@@ -9,6 +9,7 @@ from api.http.errors import first_fault
 from api.native.chat.schemas import (
     MAX_TOOLS,
     AnswerFields,
+    Effort,
     FunctionName,
     JsonObjectFormat,
     NamedSchema,
@@ -19,7 +20,6 @@ from api.openai.realtime.session_object import Metadata
 from api.openai.responses.items import ResponseInput
 from api.sockets.tts.events import excerpt
 
-THINKING = ("low", "medium", "high", "xhigh")  # efforts that turn reasoning on
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -62,7 +62,7 @@ class TextOptions(RequestModel):
 class ReasoningOptions(RequestModel):
     """Reasoning of models that support it. It is on if the effort is `low` or higher."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    effort: Effort | None = None
 
 
 class ResponsesBody(RequestModel):
@@ -158,7 +158,5 @@ class ResponsesBody(RequestModel):
             "tool_choice": choice,
             "parallel_tool_calls": self.parallel_tool_calls,
             "response_format": form,
-            "chat_template_kwargs": {
-                "enable_thinking": self.reasoning is not None and self.reasoning.effort in THINKING
-            },
+            "reasoning_effort": self.reasoning and self.reasoning.effort,
         }

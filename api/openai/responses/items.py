@@ -14,7 +14,13 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, mode
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError
-from api.native.chat.schemas import MAX_MESSAGES, CallArguments, joins, without_parts
+from api.native.chat.schemas import (
+    MAX_MESSAGES,
+    CallArguments,
+    RefusalPart,
+    joins,
+    without_parts,
+)
 from models.llm.base import ChatMessage
 from pipelines.chat.history import SavedAnswer, TurnName
 from pipelines.chat.pipeline import Completion
@@ -48,7 +54,9 @@ class TextContent(RequestModel):
     logprobs: Any = None
 
 
-PartList = Annotated[list[TextContent], Field(min_length=1)]
+PartList = Annotated[
+    list[Annotated[TextContent | RefusalPart, Field(discriminator="type")]], Field(min_length=1)
+]
 ContentText = Annotated[
     str,
     BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList),

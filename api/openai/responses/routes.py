@@ -117,10 +117,10 @@ async def count_input_tokens(
 ) -> InputTokens:
     """Lets the model read the input, without an answer and free of charge.
 
-    In an hour, a workspace may count as many inputs as its plan allows requests a minute."""
+    In an hour, a workspace may send as many such requests as its plan allows in a minute."""
     workspace_id = principal.workspace_id
     request = await turns.to_chat_request(body, chat, workspace_id, operation, saves=False)
-    if not await platform.request_limits.count_prompts(principal, 1):
+    if not await platform.request_limits.count_prompts("counted", principal, 1):
         raise ApiError("rate_limited", "too many inputs were counted in this hour")
     try:
         return InputTokens(input_tokens=await chat.completions.read_ahead(request))

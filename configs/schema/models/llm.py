@@ -39,7 +39,7 @@ class GgufConfig(StrictModel):
     @model_validator(mode="after")
     def _own_files_are_declared(self) -> Self:
         if self.weights.startswith("/") != self.unverified:
-            raise ValueError("the absolute path of a file in weights needs unverified: true")
+            raise ValueError("weights: a path needs unverified: true, and a name must not have it")
         return self
 
 
@@ -109,7 +109,7 @@ class TransformersChatConfig(HubChatConfig):
     @model_validator(mode="after")
     def _a_whole_context_fits_the_cache(self) -> Self:
         if self.cache_tokens < self.context_tokens + self.page_tokens:
-            raise ValueError("cache_tokens must hold context_tokens and a page")
+            raise ValueError("cache_tokens must be at least context_tokens + page_tokens")
         return self
 
 

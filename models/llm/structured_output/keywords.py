@@ -17,6 +17,16 @@ REFUSED = frozenset(
     "if then else patternProperties propertyNames contains minContains maxContains uniqueItems "
     "multipleOf unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef".split()
 )
+# Values with which keywords constrain nothing. Generators of schemas write them: Zod 4 writes
+# `propertyNames` for each record.
+_ANYTHING: tuple[Any, ...] = (True, {})
+_VACUOUS: dict[str, tuple[Any, ...]] = {
+    "propertyNames": (*_ANYTHING, {"type": "string"}),
+    "patternProperties": ({},),
+    "unevaluatedProperties": _ANYTHING,
+    "unevaluatedItems": _ANYTHING,
+    "uniqueItems": (False,),
+}
 IMPLIED = {
     "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
@@ -88,11 +98,22 @@ def as_schema(value: Any) -> Schema:
         return {"enum": []}
     if not isinstance(value, dict):
         raise SchemaError("a schema must be an object or a boolean")
-    asked = {key: part for key, part in value.items() if key not in ANNOTATIONS}
+    asked = {
+        key: part
+        for key, part in value.items()
+        if key not in ANNOTATIONS and not is_vacuous(key, part)
+    }
     for key, part in asked.items():
         if key in SHAPES and not SHAPES[key][0](part):
             raise SchemaError(f"{key}: it must be {SHAPES[key][1]}")
     return asked
+
+
+def is_vacuous(key: str, value: Any) -> bool:
+    """Whether a keyword constrains nothing with this value."""
+    if isinstance(value, dict):
+        value = {name: part for name, part in value.items() if name not in ANNOTATIONS}
+    return value in _VACUOUS.get(key, ())
 
 
 def refuse_unsupported(schema: Schema) -> None:
@@ -149,7 +170,7 @@ def types_of(schema: Schema) -> list[str]:
         if name not in TYPES:
             raise SchemaError(f"type: it must be one of {', '.join(sorted(TYPES))}")
     if not names:
-        raise SchemaError("type: no value has it")
+        raise SchemaError("type: the list is empty, which allows no value")
     return [name for name in names if name != "integer" or "number" not in names]
 
 

@@ -24,7 +24,7 @@ from models.llm.structured_output.answer import (
     schema_of_arguments,
 )
 from models.llm.structured_output.ast import SchemaError
-from models.llm.structured_output.keywords import IMPLIED, Schema
+from models.llm.structured_output.keywords import IMPLIED, Schema, is_vacuous
 from models.llm.structured_output.notations import free_text_before
 from models.llm.structured_output.patterns import FORMATS
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
@@ -84,9 +84,11 @@ def _json(schema: Any) -> str:
         closed = any(part.get("additionalProperties", True) is not True for part in schemas)
         merges = closed and any(map(_merges_objects, schemas))
         if any(_is_misread(part, merges) for part in schemas):
-            raise SchemaError("llguidance would allow more")
+            raise SchemaError("llguidance would not enforce all of the schema")
         for part in schemas:
             _replace_format(part)
+            for key in [key for key in part if is_vacuous(key, part[key])]:
+                del part[key]
     except (AttributeError, TypeError):
         raise SchemaError("a keyword has a value of another type") from None
     return f"%json {json.dumps({**copy, 'x-guidance': JSON_STYLE})}"

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from configs.schema.models.llm import VllmChatConfig
@@ -145,14 +146,17 @@ class VllmBatch:
     async def _serve(self, arguments: AsyncEngineArgs, started: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._ending = asyncio.Event()
-        try:
-            llm = self._llm = AsyncLLM.from_engine_args(arguments)
-        except BaseException as error:  # for `__init__`
-            started.set_exception(error)
-            return
-        started.set_result(None)
-        await self._ending.wait()
-        llm.shutdown(timeout=STOP_S)
+        # A core that is killed leaves its sockets there.
+        with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as sockets:
+            os.environ.update(VLLM_RPC_BASE_PATH=sockets)
+            try:
+                llm = self._llm = AsyncLLM.from_engine_args(arguments)
+            except BaseException as error:  # for `__init__`
+                started.set_exception(error)
+                return
+            started.set_result(None)
+            await self._ending.wait()
+            llm.shutdown(timeout=STOP_S)
 
     def _vocabulary(self) -> tuple[int, tuple[int, ...]]:
         """Return the number of logits, and the tokens that end an answer."""

@@ -17,7 +17,7 @@ class Tether:
     """
 
     def compute_hash(self) -> str:
-        """Return a part of the name of caches of compiled code, as vLLM asks for."""
+        """Return this setting's part of the name of vLLM's caches of compiled code: none."""
         return ""
 
     def __reduce__(self) -> tuple[Callable[[int], "Tether"], tuple[int]]:

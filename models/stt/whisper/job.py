@@ -73,7 +73,7 @@ class DecodingJob:
 
     @property
     def recounts(self) -> bool:
-        """Whether the text has each word as often as the sound."""
+        """Whether a repeated word is written as often as it occurs in the sound."""
         fixed = self.interim or self.prompt or self.request.options.translate
         return bool(self.request.speech) and not fixed
 
@@ -86,7 +86,7 @@ class DecodingJob:
 
     @property
     def usual_tokens(self) -> int:
-        """First limit of the text."""
+        """Limit of the text in the first decoding, in tokens."""
         per_s = DENSE_TOKENS_PER_S if self.language in DENSE else USUAL_TOKENS_PER_S
         return SPARE_TOKENS + int(self.request.seconds * per_s)
 
@@ -103,8 +103,11 @@ class DecodingJob:
         return max(SPARE_TOKENS, int(min(left, WINDOW_STATES)))
 
     def affords(self, encoded_s: float = 0.0, *, is_ordinary: bool = False) -> bool:
-        """Whether a caller waits, and the budget allows another decoding after encoding
-        `encoded_s` seconds again, if need be of as much text as ordinary speech of these has."""
+        """Whether a caller still waits, and the budget allows another decoding.
+
+        `encoded_s` is the length (s) of the speech that has to be encoded again. If `is_ordinary`,
+        the budget must allow as much text as ordinary speech of this length has.
+        """
         budget = self.request.budget
         states = min(WINDOW_STATES, int(encoded_s * STATES_PER_S))
         text = ORDINARY_TOKENS_PER_S * encoded_s if is_ordinary else SPARE_TOKENS

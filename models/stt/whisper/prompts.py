@@ -47,7 +47,8 @@ def is_unsaid(words: Sequence[Word], prompt: str) -> bool:
     """Whether a text comes from its prompt, not from the speech; `words` have the confidence that
     the speech alone gives.
 
-    At least half of the words that both share are then improbable; a few are in any speech.
+    This is so if the text is improbable as a whole, or if at least half of the words that it shares
+    with the prompt are. A few improbable words occur in any speech.
     """
     if not words or fmean(word.confidence for word in words) < UNSAID_TEXT:
         return True

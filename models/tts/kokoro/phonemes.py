@@ -37,7 +37,7 @@ SYMBOL_IDS = _TABLES.symbols
 """Row of the embedding by symbol; 0 is the pad at both ends."""
 
 ESPEAK_VOICES = {"pt": "pt-br"}
-"""espeak-ng voices whose name is not their language: Kokoro was trained with them."""
+"""Names of the espeak-ng voices that Kokoro was trained with, if they differ from the language."""
 
 WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})
 """Languages whose phonemes come from permissively licensed libraries."""

@@ -2,9 +2,9 @@
 
 A transformer reads a voice, the text and earlier frames; a one-step flow samples the next
 latent from its state, and a codec decodes latents to audio (Rouard et al., "Continuous Audio
-Language Models", 2025). `generate` of the library does the same in one blocking call, and draws
-with the generator of the process. Here each request has its own generator, so that its result does
-not depend on other requests, and can stop after any frame.
+Language Models", 2025). `generate` of the library does the same in one blocking call, with the
+random generator of the process. Here each request has its own random generator, so its result does
+not depend on other requests, and a request can stop after any frame.
 """
 
 import math

@@ -302,7 +302,7 @@ def _is_mp3_frame(head: bytes) -> bool:
 
 
 def head_bytes(start: bytes) -> int:
-    """Number of bytes that `sniff` needs of a file, from its first ten or more."""
+    """Number of bytes that `sniff` needs of a file that starts with `start`, ten bytes or more."""
     return HEAD_BYTES + min(id3_length(start), MOST_TAG_BYTES)
 
 

@@ -142,15 +142,12 @@ def _without_notes(text: str) -> tuple[str, int]:
     notes = {match[1] or match[2] for match in _NOTE.finditer(text)}
     body = _NOTE.sub("", text)
     notes &= {match[1] or match[2] for match in _NOTE_MARK.finditer(body)}
-    count = 0
 
-    def left(note: re.Match[str]) -> str:
-        nonlocal count
-        is_text = note[1] is not None and note[1] not in notes
-        count += not is_text
-        return note[0] if is_text else ""
+    def kept(note: re.Match[str]) -> str:
+        return "" if note[1] is None or note[1] in notes else note[0]
 
-    text = _NOTE.sub(left, text)
+    count = sum(not kept(note) for note in _NOTE.finditer(text))
+    text = _NOTE.sub(kept, text)
     text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in notes else mark[0], text)
     return text, count
 

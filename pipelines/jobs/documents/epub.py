@@ -34,21 +34,14 @@ UNTITLED = "Untitled"
 # Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
-_UNREADABLE: tuple[type[Exception], ...] = (
-    KeyError,
-    BadZipFile,
-    RuntimeError,
-    OSError,
-    EOFError,
-    zlib.error,
-    ValueError,  # an offset outside the file
-    OverflowError,
-)
+_UNREADABLE: tuple[type[Exception], ...] = (KeyError, BadZipFile, RuntimeError, OSError, EOFError)
+_UNREADABLE += (zlib.error, ValueError, OverflowError)  # the last two: an offset outside the file
 _BLOCKS = set(
     "p div h1 h2 h3 h4 h5 h6 li blockquote section article aside main header footer figure"
     " figcaption pre hr tr td th dt dd".split()
 )
 _SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
+_ONE_NOTE = {"footnote", "endnote", "rearnote", "doc-footnote", "doc-endnote"}
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
 _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
 _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
@@ -136,7 +129,7 @@ class _Epub:
             chapters=tuple(reader.chapters),
             author=metadata["creator"],
             cover=b64encode(image).decode(),
-            left_out=LeftOut(notes=len(reader.notes), pages=aside),
+            left_out=LeftOut(notes=len(reader.notes & reader.left_out), pages=aside),
         )
 
     def _contents(self, page: str) -> dict[Place, str]:
@@ -224,6 +217,7 @@ class _Epub:
 class _Note:
     """What a link marks as a note; it is text after all if it is long or has a heading."""
 
+    place: Place
     start: int  # index of its first part
     depth: int  # of its element; 0 for one that ends with its paragraph
     has_body: bool  # whether the chapter has text before it
@@ -239,6 +233,7 @@ class _PageReader:
     def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
         self.chapters = list[Chapter]()
         self.notes = set[Place]()  # elements to which marks refer
+        self.left_out = set[Place]()  # elements that are not read
         self._title = title  # of the book
         self._contents = contents
         self._headings = {"h1"} if contents else {"h1", "h2"}
@@ -269,6 +264,7 @@ class _PageReader:
         self._depth += -1 if token.closes else bool(token.name)
         if self._skipped:
             self._skipped += -1 if token.closes else bool(token.name)
+            self.left_out.add((self._page, token.attributes.get("id", "")))
         elif token.closes:
             self._close(_local(token))
         elif token.name:
@@ -282,22 +278,26 @@ class _PageReader:
             self._begin(name)
         kinds = f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
         href = attributes.get("href", "")
-        is_note = self._is_note((self._page, name), tag)
+        place = (self._page, name)
+        is_note = self._is_note(place, tag)
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
             if not _NOTE_MARKS.isdisjoint(kinds):
                 self.notes.add(_place(self._page, href))
+            if not _ONE_NOTE.isdisjoint(kinds):
+                self.notes.add(place)
+            self.left_out.add(place)
             self._skipped = 1
         elif tag == "br":
             self._end_line()
             if is_note:
-                self._begin_inline_note()
+                self._begin_inline_note(place)
         elif is_note and tag not in _BLOCKS:
-            self._begin_inline_note()
+            self._begin_inline_note(place)
         elif tag in _BLOCKS:
             self._break()
             if is_note:
-                self._note = _Note(len(self._parts), self._depth, self._has_body)
+                self._note = _Note(place, len(self._parts), self._depth, self._has_body)
             if tag in _HEADINGS:
                 self._note = None
                 self._is_heading = True
@@ -318,10 +318,10 @@ class _PageReader:
         is_inside = self._note is not None and self._note.depth and tag not in _BLOCKS
         return bool(place[1]) and place in self.notes and not (is_text or is_inside)
 
-    def _begin_inline_note(self) -> None:
+    def _begin_inline_note(self, place: Place) -> None:
         """Begins a note at the start of the line, which ends one before it in the paragraph."""
         self._end_note()
-        self._note = _Note(self._paragraph_at, 0, self._has_body)
+        self._note = _Note(place, self._paragraph_at, 0, self._has_body)
 
     def _end_line(self) -> None:
         """Begins a line; a note of several lines ends at an empty one."""
@@ -367,6 +367,7 @@ class _PageReader:
         """Leaves out a note."""
         if self._note and sum(map(len, self._parts[self._note.start :])) <= MAX_NOTE:
             del self._parts[self._note.start :]
+            self.left_out.add(self._note.place)
             self._paragraph_at = min(self._paragraph_at, len(self._parts))
             self._has_body = self._note.has_body
         self._note = None

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from configs.load import load_yaml
 from configs.schema.jobs import HeadingWords
 from pipelines.jobs.documents.book import MAX_TITLE, Chapter
-from pipelines.text.normalisation.number_words import NumberWords
+from pipelines.text.normalisation.number_words import words_for
 
 _ROWS = load_yaml(TypeAdapter(tuple[HeadingWords, ...]), "headings")
 _LARGEST = 199  # number of a chapter that is written in words
@@ -18,14 +18,17 @@ _LARGEST = 199  # number of a chapter that is written in words
 _NOUNS = "|".join(sorted({noun for row in _ROWS for noun in row.nouns}))
 _ALONE = "|".join(word for row in _ROWS for word in row.alone)
 _EXTRAS = frozenset(title.casefold() for row in _ROWS for title in row.extras)
-# Numbers in digits, and Roman numbers, in lower case only if they are well formed. What may be a
-# word, such as "A" and "i", stands alone or before a mark.
+# A noun that is a first name, in capitals, with an initial or a number: "TOM V. SMITH".
+_NAMES = "|".join(name.upper() for row in _ROWS for name in row.names)
+_NAME = re.compile(rf"({_NAMES})[ \t]{{1,4}}([A-Z])\.[ \t]{{1,4}}\w")
+# Numbers in digits, and well-formed Roman numbers ("PART CIVIL" has none). What may be a word, such
+# as "A" and "i", stands alone or before a mark.
+_NUMERAL = "C{0,4}(?:XC|XL|L?X{0,4})(?:IX|IV|V?I{0,4})"
 _SIGN = re.compile(
-    r"(?:\d{1,4}(?:st|nd|rd|th)?|[IVXLC]{1,8}"
-    r"|(?=\w\w)c{0,3}(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})"
+    rf"(?:\d{{1,4}}(?:st|nd|rd|th)?|(?=\w){_NUMERAL}|(?=\w\w){_NUMERAL.lower()}"
     r"|[A-Zivxlc](?=[ \t]*+(?:[.:—–-]|\Z)))(?!\w)"
 )
-_ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
+_BESIDE = {"I": "II", "V": "IV", "X": "IX", "L": "XLIX", "C": "XCIX"}
 # Repetitions are bounded or possessive here and below, so that no text takes long to match.
 _CAPITAL = r"(?-i:[^\W_a-zà-öø-ÿа-я])"
 _LINE = re.compile(
@@ -114,6 +117,8 @@ def _headings(text: str) -> list[_Heading]:
     """Return the lines that begin chapters.
 
     Lines with a number and no noun count only if each follows the one before, and there are two.
+    Of two that are the first, the one above is a name ("I. Newton"). A name with an initial counts
+    only if the volume beside it is there, too.
     """
     headings = list[_Heading]()
     last = 0
@@ -131,6 +136,8 @@ def _headings(text: str) -> list[_Heading]:
         )
         if number and not is_next:
             continue
+        if number == 1 and headings and headings[-1].number == 1:
+            headings.pop()
         last = number or last
         headings.append(
             _Heading(
@@ -143,7 +150,15 @@ def _headings(text: str) -> list[_Heading]:
             )
         )
     has_two = any(heading.number == 2 for heading in headings)
-    return [heading for heading in headings if not heading.number or has_two]
+    volumes = {tuple(_WORDS.findall(heading.line.upper())[:2]) for heading in headings}
+
+    def is_name(heading: _Heading) -> bool:
+        name = _NAME.match(heading.line.upper())
+        return name is not None and (name[1], _BESIDE.get(name[2])) not in volumes
+
+    return [
+        heading for heading in headings if (not heading.number or has_two) and not is_name(heading)
+    ]
 
 
 def _number_end(text: str, noun: str | None) -> int:
@@ -180,7 +195,7 @@ def _number_words(noun: str | None) -> _NumberWords:
 
 @cache
 def _spelled(language: str) -> frozenset[str]:
-    of = NumberWords(language)
+    of = words_for(language)
     numbers = (
         f"{of.integer(str(number))} {of.ordinal(number)}" for number in range(1, _LARGEST + 1)
     )
@@ -195,5 +210,4 @@ def _is_title(text: str, *, is_digit: bool) -> bool:
 def _value(written: str | None) -> int:
     if not written or written.isdecimal():
         return int(written or 0)
-    values = [_ROMAN[letter] for letter in written]
-    return sum(-value if value < max(values[at:]) else value for at, value in enumerate(values))
+    return int(words_for("en").read(written, "roman"))

@@ -75,11 +75,15 @@ class NumberWords:
         self.spelled_serial = re.compile(sets.get("spelled_serial", r"[-/]?\d{5,}"))
         self._marks = {unit: mark for mark, unit in reversed(self.units.items())}
         self.minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
+        months = self.locale.months["format"]
         self.months = {
             name.lower().rstrip("."): number
             for width in ("wide", "abbreviated")
-            for number, name in self.locale.months["format"][width].items()
+            for number, name in months[width].items()
         }
+        self.short_months = self.months.keys() - {name.lower() for name in months["wide"].values()}
+        days = self.locale.days["format"]["abbreviated"].values()
+        self.short_days = {name.lower().rstrip(".") for name in days}
         pattern = self.locale.date_formats["short"].pattern
         fields = [character for character in pattern if character in "dMy"]
         self.date_order = "".join(dict.fromkeys(fields))  # such as "dMy"

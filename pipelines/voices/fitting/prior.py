@@ -44,7 +44,7 @@ STOCK_SENTENCES = 4  # measurements of each stock voice
 
 @dataclass(frozen=True, slots=True)
 class MixturePrior:
-    """Measurements of speech of the engine without a filter."""
+    """Measurements of the engine's speech with random mixtures of stock voices, without filters."""
 
     points: Vectors  # [n, size of the space]
     embeddings: Vectors  # [n, 512] as `embed_both`

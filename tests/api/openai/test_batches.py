@@ -112,7 +112,7 @@ async def test_wrong_lines_are_in_the_error_file_and_cost_nothing(
         "[" * 100_000,
         line(10, tools=[{"type": "web_search"}]),
     ]
-    made = await send(api, line(11), *wrong, line(12))
+    made = await send(api, f"\ufeff{line(11)}", *wrong, line(12))  # as Windows writes files
     await do_next(services)
     done = await api.batches.retrieve(made.id)
     assert (done.status, counts(done)) == ("completed", (13, 2, 11))
@@ -332,8 +332,13 @@ async def test_lists_are_read_page_by_page_newest_first(
     assert ids == [one.id for one in made[::-1]]
     page = await api.batches.list(limit=2)
     assert page.has_more and [one.id for one in page.data] == ids[:2]
-    files = [one.id async for one in api.files.list(limit=3)]
-    assert files == [file.id, *(one.input_file_id for one in made[::-1])]
+    expected = [file.id, *(one.input_file_id for one in made[::-1])]
+    for purpose in (openai.omit, "batch"):
+        files = [one.id async for one in api.files.list(limit=3, purpose=purpose)]
+        assert files == expected
+    assert [one.id async for one in api.files.list(limit=2, order="asc")] == expected[::-1]
+    assert len((await api.files.list(limit=10_000)).data) == 6
+    assert (await api.files.list(purpose="user_data")).data == []
     read = await api.files.retrieve(file.id)
     assert (read.bytes, read.filename, read.purpose) == (len(line(9)), "x.jsonl", "batch")
     assert (await api.files.content(file.id)).text == line(9)

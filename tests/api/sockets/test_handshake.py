@@ -52,8 +52,11 @@ async def test_get_without_upgrade_returns_200_ok(shared_server: SocketServer, p
         assert (await client.post(path)).status_code == 405
 
 
-async def test_a_slash_at_the_end_of_a_path_changes_nothing(shared_server: SocketServer) -> None:
-    async with connect(shared_server.url("/ws/tts/")):
+@pytest.mark.parametrize("path", ["/ws/tts/", "//ws//tts"])
+async def test_further_slashes_in_a_path_change_nothing(
+    shared_server: SocketServer, path: str
+) -> None:
+    async with connect(shared_server.url(path)):
         pass
 
 

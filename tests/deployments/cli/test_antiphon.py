@@ -520,7 +520,7 @@ def test_the_doctor_finds_what_is_wrong_and_says_what_mends_it(tmp_path: Path) -
         done = shell.run("doctor")
     lines = {line.split()[1]: line for line in done.stdout.decode().splitlines()}
     assert done.returncode == 1 and b"Traceback" not in done.stderr
-    for name, said in (("ports", "set HOST or PORT"), ("weights", "make weights"), ("redis", "9")):
+    for name, said in (("ports", "set HOST or PORT"), ("weights", "weights fetch"), ("redis", "9")):
         assert lines[name].startswith("FIX") and said in lines[name]
     assert lines["storage"].startswith("FIX") and lines["database"].startswith("ok")
-    assert lines["chat"].endswith("llm/smollm2 comes while the service runs")
+    assert lines["chat"].endswith("llm/smollm2 is downloaded while the service runs")

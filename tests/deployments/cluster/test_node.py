@@ -203,7 +203,7 @@ def test_a_missing_ray_folder_is_made_for_its_user_alone(
 ) -> None:
     folder = Path(tempfile.gettempdir(), "new", "ray")
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
-    assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}, which the start makes")
+    assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}, which is created at the start")
     keep_private(data)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}")

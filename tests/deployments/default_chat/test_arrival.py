@@ -142,7 +142,7 @@ def test_a_download_leaves_the_free_space_of_the_service(scene: Scene) -> None:
     block_until(lambda: len([one for one in scene.reports if one and one.problem]) > 1)
     follower.close()
     [line] = [one for one in scene.lines if "is delayed" in one]
-    assert "1 MiB are to be fetched beside 953,674,316 of the service" in line
+    assert "1 MiB are to be fetched, 953,674,316 MiB must stay free" in line
     assert scene.mirror.begins == [] and scene.serve.deployed == []
 
 

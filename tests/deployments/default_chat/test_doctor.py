@@ -43,7 +43,7 @@ def test_the_doctor_says_which_chat_model_answers_and_which_comes(
         (
             200,
             {"degraded": ["models"]},
-            "degraded: .*METRICS_TOKEN gets the reason, and model_swap",
+            r"degraded: the log has the reason \(model_swap_failed\); .*METRICS_TOKEN it is shown",
         ),
         (200, {"degraded": ["limits", "files"]}, r"degraded: .*`redis`.*\. .*see `storage`$"),
         (503, {"message": "not ready: STT"}, "/readyz is 503: not ready: STT; the log"),

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from deployments.gateway.connections import HEAD_BYTES, HEADERS, PIPELINED, URL_BYTES
 from tests.cpu_time import cpu_units
-from tests.deployments.gateway.raw_http import exchange, serving, small_app
+from tests.deployments.gateway.raw_http import PIECE, exchange, serving, small_app
 from tests.patience import until
 
 POST = b"POST /seen HTTP/1.1\r\nHost: x\r\n"
@@ -113,6 +113,14 @@ async def test_trailers_are_bounded_and_do_not_become_headers(app: Starlette, po
     assert statuses(answer) in ([], [400])
     answer = await send(port, POST + CHUNKED + b"\r\n2;", *endless)
     assert statuses(answer) == [400]
+
+
+async def test_a_response_in_http_1_0_is_sent_without_chunks(app: Starlette, port: int) -> None:
+    for path, size in ((b"/stream", len(PIECE) * 400), (b"/short", 40_000)):
+        answer = await send(port, b"GET " + path + b" HTTP/1.0\r\n\r\n")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head and body == bytes(size)
+    assert app.state.ended == 1
 
 
 REFUSED = {

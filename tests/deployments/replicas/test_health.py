@@ -6,6 +6,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -317,6 +318,18 @@ async def test_the_health_check_asks_the_device_before_any_request_fails(
     await until_healthy(replica)
 
 
+class SlowToForget(ThreadPoolExecutor):
+    """Keeps what it was given, as its threads do until they ask for more work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[object] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.kept.append((fn, args, kwargs))
+        return super().submit(fn, *args, **kwargs)
+
+
 @pytest.mark.parametrize("engine", ["Unloadable", "Unrehearsed"])
 @pytest.mark.parametrize("is_canary", [False, True])
 async def test_a_swap_that_fails_frees_the_new_model(
@@ -329,6 +342,7 @@ async def test_a_swap_that_fails_frees_the_new_model(
 
     monkeypatch.setattr(replica_module.logger, "error", log)
     monkeypatch.setattr(Unrehearsed, "closed", 0)
+    asyncio.get_running_loop().set_default_executor(SlowToForget())
     replica = TTSDeployment()
     await replica.reconfigure({"model": TONE})
     name = broken(tmp_path, engine, TONE)

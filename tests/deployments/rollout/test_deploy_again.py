@@ -1,4 +1,4 @@
-"""What `operator deploy` does with a file that is unchanged, on a Ray cluster."""
+"""What `antiphon deploy` does with a file that is unchanged, on a Ray cluster."""
 
 import asyncio
 import copy

@@ -1,4 +1,4 @@
-"""Which replicas `operator deploy` counts when it compares weights with the free memory."""
+"""Which replicas `antiphon deploy` counts when it compares weights with the free memory."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Names, fallbacks and files of chat models, which `operator deploy` compares."""
+"""Names, fallbacks and files of chat models, which `antiphon deploy` compares."""
 
 import copy
 from pathlib import Path

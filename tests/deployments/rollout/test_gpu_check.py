@@ -80,6 +80,6 @@ def test_the_doctor_has_a_line_for_gpus_and_for_gated_weights(
         check_weights()
     assert "csm-1b" not in str(raised.value)
     monkeypatch.setattr("deployments.cli.doctor.missing", lambda store, names: ["csm-1b"])
-    assert "csm-1b is not here, which would add English custom voices" in check_weights()
+    assert "csm-1b is not on this machine. It would add English custom voices" in check_weights()
     monkeypatch.setattr("deployments.cli.doctor.has_gpu_profile", lambda: False)
     assert check_gpu().startswith("none needed")

@@ -69,6 +69,19 @@ def test_streams_of_one_tenant_begin_at_once_in_an_engine_for_four() -> None:
     finish([turns.executor(2.0, "a").submit(begun.wait, PATIENCE_S) for _ in range(4)])
 
 
+def test_an_engine_for_more_than_the_threads_keeps_the_order_of_deadlines() -> None:
+    turns = make_scheduler(40)
+    blocked = [BlockedThread(turns, deadline=200.0) for _ in range(4)]
+    served: list[str] = []
+    slack_s = {"last": 9.0, "second": 2.0, "first": 1.0}
+    futures = [turns.executor(slack).submit(served.append, name) for name, slack in slack_s.items()]
+    blocked[0].unblock()
+    finish(futures)
+    for thread in blocked[1:]:
+        thread.unblock()
+    assert served == ["first", "second", "last"]
+
+
 def test_a_backlog_of_one_tenant_delays_another_by_one_step() -> None:
     clock = Clock()
     turns = DeadlineScheduler(1, "test", clock=clock)

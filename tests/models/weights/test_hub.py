@@ -87,12 +87,13 @@ def test_gated_weights_are_left_out_with_a_sentence_and_come_later(
     assert program.fetch_weights() == 0
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and line.startswith(
-        "NOTE: tiny is not here, which would add voices: accept its terms at"
-        " https://hub.example/tiny, and set HF_TOKEN to a token of that account (no source gave"
+        "NOTE: tiny is not on this machine. It would add voices: accept its terms at"
+        " https://hub.example/tiny, and set HF_TOKEN to a token of the account that accepted them"
+        " (no source gave"
     )
     assert f"HTTP {status}" in line
     assert program.fetch_weights(["tiny"]) == 1  # asked for by name
-    assert "error: tiny is not here, which would add voices" in capsys.readouterr().err
+    assert "error: tiny is not on this machine. It would add voices" in capsys.readouterr().err
     hub.status = 200
     assert program.fetch_weights() == 0 and capsys.readouterr().err.count("NOTE") == 0
     assert (store.verify("tiny") / "model.bin").read_bytes() == MODEL

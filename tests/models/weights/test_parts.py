@@ -71,7 +71,7 @@ def test_archives_and_what_they_hold_need_room_beside_the_reserve(
     usage = SimpleNamespace(free=2 * len(MODEL) + 999)
     monkeypatch.setattr("models.weights.sources.shutil.disk_usage", lambda folder: usage)
     with pytest.raises(
-        WeightsMissing, match=r"1 MiB are to be fetched beside 0 of the service, and 1 "
+        WeightsMissing, match=r"1 MiB are to be fetched, 0 MiB must stay free, and 1 "
     ):
         fetch(store, ["tiny"], Recorder(), reserve_bytes=1000)
     assert list((root / "downloads").iterdir()) == []

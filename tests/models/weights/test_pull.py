@@ -286,7 +286,7 @@ def test_a_name_of_ours_or_of_another_model_is_refused(
     pulled(root, "hf:a/b", PullOptions(licence="MIT", name="mine"))
     (tmp_path / "x.gguf").write_bytes(GGUF)
     other = PullOptions(licence="MIT", name="mine")
-    assert "something else" in refused_again(root, str(tmp_path / "x.gguf"), other)
+    assert "names other weights" in refused_again(root, str(tmp_path / "x.gguf"), other)
 
 
 def test_a_wrong_catalogue_is_an_error_that_names_it(

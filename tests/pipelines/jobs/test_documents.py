@@ -90,10 +90,21 @@ def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) ->
         ),
         ("---\n\n1984.\n\n***\n\nA.", "b"),
         (
-            "The Book\n\nTom i Jerry\n\nPart Once Upon a Time\n\nBook A Table at Noon\n\n"
-            "Part Ein\n\nDos Part\n\nA.",
+            "The Book\n\nTom V. Smith\n\nTOM D. JOHNSON\n\nTom i Jerry\n\n"
+            "Part Once Upon a Time\n\nBook A Table at Noon\n\n"
+            "Part Ein\n\nDos Part\n\nPART CIVIL\n\nAct I said\n\nBand Xi\n\nA.",
             "The Book",
         ),
+        (
+            "The Book\n\nLouis XIV\n\nHenry V\n\nC. S. Lewis\n\nD. Johnson\n\nMIX\n\n"
+            "I. Newton\n\nI. The Sea\n\nA.\n\nII. The Letter\n\nV. Smith\n\nB.",
+            "The Book|I. The Sea|II. The Letter",
+        ),
+        (
+            "Tom V. Smith\n\nTom I. Początek\n\nA.\n\nTom II. Koniec\n\nTom X\n\nTom 3\n\nB.",
+            "Tom V. Smith|Tom I. Początek|Tom II. Koniec|Tom X|Tom 3",
+        ),
+        ("Play\n\nPart XLIX\n\nChapter IIII\n\nA.", "Play|Part XLIX|Chapter IIII"),
     ],
 )
 def test_chapters_of_common_books_are_found(text: str, titles: str) -> None:

@@ -160,7 +160,7 @@ def test_a_number_and_its_title_are_one_chapter(headings: str, expected: list[st
         '<p>A fact<a href="#n"><sup>*</sup></a> here.</p>'
         '<p><a id="n" href="#r">*</a> Note, <i>which</i> is long.</p>',
         '<p>A fact<a href="#n" role="doc-noteref">i</a> here.</p>'
-        '<div role="doc-endnotes"><p>N</p></div>',
+        '<div role="doc-endnotes"><p id="n">N</p></div>',
         '<p>A fact<a href="#n">[1]</a> here.</p><div id="n"><p>N.</p><p>M.</p></div>',
         '<p>A fact<a epub:type="noteref" href="#n">1</a> here.</p><p id="n">1. Note.</p>',
         '<p>A fact<a href="#n"><sup>1</sup></a> here.</p>'
@@ -216,6 +216,20 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
 )
 def test_a_page_is_read_as_a_person_would(page: str, text: str) -> None:
     assert read(page).chapters[0].text == f"{text}\n\nEnd."
+
+
+@pytest.mark.parametrize(
+    ("page", "notes"),
+    [
+        (f"<p>A<a href='#x'>[1]</a><a href='#y'>[2]</a>.</p><p id='x'>{'B' * 3001}</p>", 0),
+        ("<p>A<a href='#x'>[1]</a>.</p><div id='x'><h3>B</h3><p>C.</p></div>", 0),
+        ("<p id='x'>B.</p><p>A<a href='#x'>[1]</a>.</p>", 0),
+        ("<p>A<a href='#x'>[1]</a>.</p><aside id='x' role='doc-footnote'>B.</aside>", 1),
+        ("<aside epub:type='footnote'>B.</aside><p>A.</p><p hidden='' id='y'>C.</p>", 1),
+    ],
+)
+def test_notes_whose_text_stays_are_not_counted(page: str, notes: int) -> None:
+    assert read(page).left_out.notes == notes
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ router = make_router(
 )
 async def create_call(request: Request, principal: PrincipalDep) -> Response:
     """Begins a voice agent session on a peer connection with Opus audio and the data channel
-    `oai-events`. `Location` is OpenAI's path, `/v1/realtime/calls/{id}`; only its id is used.
+    `oai-events`. The header `Location` has OpenAI's path, `/v1/realtime/calls/{id}`; clients need
+    only the id in it.
 
     Takes a key, a browser token or a client secret, whose session applies. Requires the scopes
     `stt`, `tts` and `chat`, or only `stt` for a transcription session.

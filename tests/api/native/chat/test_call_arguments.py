@@ -1,4 +1,4 @@
-"""Arguments of calls in a history, as agents send back what models wrote."""
+"""Arguments of calls, and refusals, in a history, as agents send back what models wrote."""
 
 import json
 from typing import Any
@@ -11,8 +11,6 @@ from api.services import Services
 from models.llm.base import ChatMessage, GenerationRequest
 from pipelines.agents.items import Item, as_messages
 from tests.api.money import principal_of
-from tests.api.native.jobs.doing import do_next
-from tests.plans import raise_plans
 
 Headers = dict[str, str]
 CHATS = ["/v1/chat/completions", "/openai/v1/chat/completions"]
@@ -77,7 +75,7 @@ async def test_a_call_without_arguments_has_an_empty_object(
 
 @pytest.mark.parametrize("path", [*CHATS, RESPONSES])
 @pytest.mark.parametrize("arguments", WRONG, ids=range(len(WRONG)))
-async def test_arguments_that_no_model_can_read_are_named(
+async def test_arguments_that_no_model_can_read_become_a_string_in_an_object(
     client: httpx.AsyncClient,
     auth: Headers,
     prompts: list[GenerationRequest],
@@ -85,42 +83,9 @@ async def test_arguments_that_no_model_can_read_are_named(
     arguments: str,
 ) -> None:
     body = responses_body(arguments) if path == RESPONSES else chat_body(arguments)
-    answer = await client.post(path, headers=auth, json=body)
-    place = "messages.1.tool_calls.0.function.arguments"
-    if path == RESPONSES:
-        place = "input.1.arguments"
-    shown = answer.json()
-    assert answer.status_code == 400 and prompts == [], answer.text
-    limit = "must be a string with a JSON object, at most 64 levels deep"
-    assert shown["message"] == f"{place}: {limit}"
-    code = shown["error"] if path == CHATS[0] else shown["error"]["code"]
-    assert code == "validation_error"
-    if path != CHATS[0]:
-        assert shown["error"]["param"] == place
-
-
-async def test_a_line_of_a_batch_with_wrong_arguments_fails_alone(
-    client: httpx.AsyncClient, auth: Headers, services: Services
-) -> None:
-    raise_plans(services.infrastructure.settings.database_url)
-    url = "/v1/chat/completions"
-    lines = [
-        json.dumps({"custom_id": name, "method": "POST", "url": url, "body": chat_body(text)})
-        for name, text in (("wrong", "{k"), ("right", ""))
-    ]
-    files = {"file": ("lines.jsonl", "\n".join(lines).encode())}
-    sent = await client.post(
-        "/openai/v1/files", headers=auth, data={"purpose": "batch"}, files=files
-    )
-    begun = {"input_file_id": sent.json()["id"], "endpoint": url, "completion_window": "24h"}
-    batch = (await client.post("/openai/v1/batches", headers=auth, json=begun)).json()
-    await do_next(services)
-    done = (await client.get(f"/openai/v1/batches/{batch['id']}", headers=auth)).json()
-    assert done["request_counts"] == {"total": 2, "completed": 1, "failed": 1}
-    path = f"/openai/v1/files/{done['error_file_id']}/content"
-    (failed,) = (await client.get(path, headers=auth)).text.splitlines()
-    body = json.loads(failed)["response"]["body"]
-    assert body["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+    answer = await client.post(path, headers=auth, json={**body, "stream": False})
+    assert answer.status_code == 200, answer.text
+    assert arguments_in(prompts[-1]) == [json.dumps({"arguments": arguments})]
 
 
 async def test_a_saved_call_that_was_cut_off_does_not_end_its_chat(
@@ -162,6 +127,32 @@ async def test_arguments_stay_json_where_a_number_is_masked(
     assert answer.status_code == 200, answer.text
     (arguments,) = arguments_in(prompts[-1])
     assert isinstance(json.loads(arguments), dict) and "4111" not in arguments
+
+
+REFUSAL = {"type": "refusal", "refusal": "I cannot."}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        *((path, {"content": [REFUSAL]}) for path in (*CHATS, RESPONSES)),
+        *((path, {"content": None, "refusal": "I cannot."}) for path in CHATS),
+    ],
+)
+async def test_a_refusal_of_an_earlier_answer_is_its_text(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    prompts: list[GenerationRequest],
+    path: str,
+    fields: dict[str, Any],
+) -> None:
+    user = {"role": "user", "content": "Why?"}
+    name = "input" if path == RESPONSES else "messages"
+    body = {name: [user, {"role": "assistant", **fields}, user], "stream": False}
+    answer = await client.post(path, headers=auth, json=body)
+    assert answer.status_code == 200, answer.text
+    assert "X-Ignored-Fields" not in answer.headers
+    assert prompts[-1].messages[1] == ChatMessage("assistant", "I cannot.")
 
 
 @pytest.mark.parametrize("path", CHATS)

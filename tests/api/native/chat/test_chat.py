@@ -131,6 +131,7 @@ def test_save_chat_false_saves_nothing(server: ChatServer) -> None:
     assert after == before
 
 
+LONG = "It reads files. " * 600
 UNNAMED = {"type": "json_schema", "json_schema": {"name": "a"}}
 
 
@@ -154,7 +155,7 @@ UNNAMED = {"type": "json_schema", "json_schema": {"name": "a"}}
         ({"min_p": 1.1}, "min_p"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_completion_tokens": "5"}, "max_completion_tokens"),
-        ({"stop": []}, "stop"),
+        ({"reasoning_effort": "most"}, "reasoning_effort"),
         ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
         ({"stop": ""}, "stop"),
         ({"seed": 2**63}, "seed"),
@@ -212,6 +213,10 @@ def test_an_invalid_field_is_named(server: ChatServer, fields: dict[str, Any], n
         {"temperature": None, "max_tokens": None, "stop": None, "tools": [], "chat_id": None},
         {"chat_template_kwargs": {"enable_thinking": True}, "stream_options": None},
         {"stream_options": {"include_usage": True}, "response_format": {"type": "text"}},
+        {
+            "stop": [],
+            "tools": [{"type": "function", "function": {"name": "f", "description": LONG}}],
+        },
     ],
 )
 def test_optional_openai_fields_are_accepted(server: ChatServer, fields: dict[str, Any]) -> None:

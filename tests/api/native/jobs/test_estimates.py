@@ -114,9 +114,19 @@ async def test_documents_of_every_kind_are_estimated(
     assert refused["message"] == "chapters: 2 is not within the 1 chapter"
     ssml = await estimate(client, auth, b"<speak>One <mark name='a'/>two.</speak>", "a.txt")
     assert ssml["chapters"][0]["estimated_seconds"] == pytest.approx(len("One two.") / 18, abs=0.1)
-    for document in (b"<speak>One", b"<speak><break time='soon'/>One</speak>"):
+    page = f"{HTML}<h1>One</h1><p>A.</p></body></html>"
+    broken_page = f"{HTML}<p>&lt;speak&gt;One</p></body></html>"
+    for document, title in (
+        (b"<speak>One", "a"),
+        (b"<speak><break time='soon'/>One</speak>", "a"),
+        (epub(one=broken_page, two=page), "A Book & its Title"),
+    ):
         broken = await estimate(client, auth, document, "a.txt")
         assert broken["error"] == "validation_error"
+        assert broken["message"].startswith(f"document: chapter “{title}”: line 1, column")
+        files = {"document": ("a.txt", document)}
+        answer = await client.post("/jobs/speech", headers=auth, files=files)
+        assert answer.json()["message"] == broken["message"]
     long = await estimate(client, auth, f"<speak>{'One. ' * 20_001}</speak>".encode(), "a.txt")
     assert long["message"] == "document: SSML has at most 100000 characters"
     many = f"{HTML}{'<h1>A</h1>' * 100_000}</body></html>"

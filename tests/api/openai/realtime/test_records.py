@@ -20,10 +20,14 @@ from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 MODEL = "model=gpt-realtime"
 
 
-async def get(server: SocketServer, path: str) -> httpx.Response:
+async def get(
+    server: SocketServer, path: str, body: dict[str, str] | None = None
+) -> httpx.Response:
+    """Send a GET, or a POST with a body."""
     headers = {"Authorization": f"Bearer {server.key}"}
     async with httpx.AsyncClient(trust_env=False, headers=headers) as http:
-        return await http.get(f"http://{server.address}{path}")
+        method = "POST" if body else "GET"
+        return await http.request(method, f"http://{server.address}{path}", json=body)
 
 
 async def chat_of(server: SocketServer, chat_id: str) -> list[tuple[str, str]]:
@@ -240,8 +244,9 @@ async def test_unanswered_prompts_are_limited_by_the_plan(
 ) -> None:
     read: list[str] = []
 
-    async def read_ahead(_: object, request: ChatRequest) -> None:
+    async def read_ahead(_: object, request: ChatRequest) -> int:
         read.append(request.generation.messages[0].content)
+        return 1
 
     monkeypatch.setattr("pipelines.chat.pipeline.ChatPipeline.read_ahead", read_ahead)
     plans = server.services.platform.plans
@@ -258,6 +263,9 @@ async def test_unanswered_prompts_are_limited_by_the_plan(
             await update(client, *names)
         await server.until_empty()
     assert read == ["a", "b", "c", "d", "e"]
+    body = {"input": "Count it."}
+    counted = await get(server, "/openai/v1/responses/input_tokens", body)
+    assert counted.json()["input_tokens"] == 1  # in a window of its own
     monkeypatch.setattr(
         type(plans),
         "limits_of",

@@ -43,6 +43,14 @@ def record(properties: dict[str, Any], *required: str, **more: Any) -> dict[str,
 
 
 GOOD: dict[str, Any] = {
+    "keywords that constrain nothing": {
+        "type": "object",
+        "propertyNames": {"type": "string", "description": "as Zod 4 writes records"},
+        "additionalProperties": {"type": "array", "items": strings(), "uniqueItems": False},
+        "patternProperties": {},
+        "unevaluatedProperties": True,
+        "maxProperties": 1,
+    },
     "person": record({"name": strings(), "age": {"type": "integer", "minimum": 0}}, "name", "age"),
     "optional": record(
         {

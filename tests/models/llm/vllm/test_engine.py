@@ -164,6 +164,8 @@ def test_signal_handlers_stay_those_of_the_service(engine: VllmEngine) -> None:
 async def test_a_killed_core_raises_engine_lost_from_then_on(smollm: Path) -> None:
     before = core_processes(os.getpid())
     failing = VllmEngine(smollm_config(), OneFolder(smollm))
+    sockets = Path(os.environ["VLLM_RPC_BASE_PATH"])
+    assert any(sockets.iterdir())
     failing.check_device()
     running = failing.generate(ask("Tell a long story.", temperature=1.0))
     await anext(running)
@@ -179,6 +181,7 @@ async def test_a_killed_core_raises_engine_lost_from_then_on(smollm: Path) -> No
         failing.check_device()
     await asyncio.to_thread(failing.close)
     await until_dead(own)
+    assert not sockets.exists()
 
 
 async def test_a_core_that_hangs_fails_the_check_of_the_device(engine: VllmEngine) -> None:

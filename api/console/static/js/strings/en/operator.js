@@ -36,7 +36,7 @@ export default {
   "operator.link.ray": "Ray's dashboard",
   "operator.link.grafana": "Grafana",
 
-  "operator.search": "Search by address, name or id",
+  "operator.search": "Search by email, name or id",
   "operator.find": "Search",
   "operator.workspace": "Workspace",
   "operator.email": "Owner",

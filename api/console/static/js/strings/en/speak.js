@@ -9,7 +9,7 @@ export default {
   "speak.text": "Text",
   "speak.price.free": "",
   "speak.price": "about {price}",
-  "speak.over": "{n} characters: a file can have at most {most}. Speak live with a chosen voice for up to {socket}, or shorten the text.",
+  "speak.over": "{n} characters: a file can have at most {most}. With a chosen voice you can speak up to {socket} characters live. Otherwise, shorten the text.",
   "speak.over_socket": "{n} characters: at most {socket} can be spoken at once. Shorten the text.",
   "speak.empty": "Write a text first.",
   "speak.file": "Create a file",

@@ -15,7 +15,7 @@ export default {
   "talk.speak": "Speak …",
   "talk.ended": "The conversation has ended.",
   "talk.conversation": "Conversation",
-  "talk.none": "Start, then speak. The transcript appears here, with the milliseconds in which each turn was heard, thought and spoken.",
+  "talk.none": "Start, then speak. The transcript appears here, with the time (ms) that hearing, thinking and speaking took in each turn.",
   "talk.your_level": "Level of your microphone",
   "talk.their_level": "Level of the agent",
   "talk.cut": "interrupted",
