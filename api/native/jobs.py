@@ -29,7 +29,7 @@ from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFor
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from pipelines.billing.billing import to_usd
-from pipelines.errors import UnreadableText
+from pipelines.errors import NothingToSpeak
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
 from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
@@ -358,11 +358,11 @@ async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
 
 
 async def _first_plan(pipeline: SpeechPipeline, task: speech_jobs.SpeechTask) -> SpeechPlan:
-    """Plans the first block with letters that a voice can read. Raises UnreadableText."""
+    """Plans the first block that a voice can read. Raises NothingToSpeak."""
     blocks = await to_thread.run_sync(lambda: [*task.blocks()])
     *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
     for chapter, text in others:
-        with suppress(UnreadableText):
+        with suppress(NothingToSpeak):
             with task.errors_of(chapter):
                 return await pipeline.plan(replace(task.request, text=text))
     with task.errors_of(last[0]):

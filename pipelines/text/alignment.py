@@ -6,6 +6,7 @@ words in this way.
 """
 
 import math
+import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -24,6 +25,7 @@ LEAST_PROBABILITY = 0.001  # of a word that was not recognised
 # The time of SequenceMatcher grows with the cube of what repeats.
 MOST_PAIRS = 100  # places in one text times places in the other of a word that begins a match
 MOST_LETTERS = 50  # letters of a word that are compared
+_NOTATION = re.compile(r"[:\\<\[$|]")  # signs of what may be silent although it has letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
 
 
 def _is_spoken(text: str, language: str) -> bool:
-    return is_speakable(text) or (bool(text) and is_speakable(_alone(text[:64], language)))
+    if is_speakable(text) and not _NOTATION.search(text):
+        return True
+    return bool(text) and is_speakable(_alone(text[:LONGEST_RUN], language))
 
 
 @lru_cache(maxsize=4096)

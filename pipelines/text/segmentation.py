@@ -59,7 +59,14 @@ _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 # The day before an abbreviated month, and the date after an abbreviated weekday.
 _BEFORE_DATE = re.compile(r"(?:(\d)\.?\s(?:de\s)?)?([^\W\d_]*)\.$")
-_DATE = re.compile(r"\d{1,2}(?:[./-]\d|\.?\s(?:de\s|d['’])?([^\W\d_]{3,}))")
+_DAY, _MONTH = r"(?:0?[1-9]|[12]\d|3[01])", "(?:0?[1-9]|1[0-2])"
+_QUANTITY = r"(?:%|(?:mil|mio|mia|mln|ml[dn]|mrd|bil|тыс|мл[нр]|thous|tausend|hundred)|"
+_QUANTITY += r"(?:of|van|von|der|des|d[ao]s|percent|prozent|procent|euro|dollar)s?\b)"
+_DATE = re.compile(
+    rf"(?:{_DAY}[./]{_MONTH}|{_MONTH}[./]{_DAY})(?!\d|\s?{_QUANTITY})"
+    r"|\d{1,2}\.?\s(?:de\s|d['’])?([^\W\d_]{3,})",
+    re.IGNORECASE,
+)
 _SPACE = re.compile(r"\s")
 _MARK = re.compile(r"[.!?…。！？।؟۔॥]")
 _ENDS_SURELY = re.compile(r"[\s。！？।]$")
@@ -423,6 +430,8 @@ def _is_date(before: str, after: str, language: str) -> bool:
     day, name = _BEFORE_DATE.findall(before)[0]
     if day:
         return name.lower() in calendar.short_months
+    if language == "en" and not name[:1].isupper():  # "sat", "sun" and "wed" are words
+        return False
     date = _DATE.match(after)
     is_date = date is not None and (not date[1] or date[1].lower() in calendar.months)
     return is_date and name.lower() in calendar.short_days

@@ -68,6 +68,9 @@ def test_a_link_logs_all_tabs_in_and_the_owner_sees_no_prices(
         wait_until(page, "at('.credit').innerText.includes('5.00 USD')")
         with browser.tab(url, "console", "", page.context) as fourth:
             wait_until(fourth, "at('.enter')")
+            enter(fourth, machine.key)
+            sign_out(page)
+            assert run(fourth, "Boolean(at('.frame') && localStorage.credential)")
 
 
 def test_a_tab_that_opens_signs_no_other_tab_out(machine: Machine, browser: Browser) -> None:

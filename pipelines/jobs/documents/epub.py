@@ -9,7 +9,7 @@ import io
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import unescape
@@ -129,7 +129,7 @@ class _Epub:
             chapters=tuple(reader.chapters),
             author=metadata["creator"],
             cover=b64encode(image).decode(),
-            left_out=LeftOut(notes=len(reader.notes & reader.left_out), pages=aside),
+            left_out=LeftOut(notes=reader.notes_left_out, pages=aside),
         )
 
     def _contents(self, page: str) -> dict[Place, str]:
@@ -233,7 +233,7 @@ class _PageReader:
     def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
         self.chapters = list[Chapter]()
         self.notes = set[Place]()  # elements to which marks refer
-        self.left_out = set[Place]()  # elements that are not read
+        self.left_out = dict[Place, Place]()  # elements that are not read, and the note of each
         self._title = title  # of the book
         self._contents = contents
         self._headings = {"h1"} if contents else {"h1", "h2"}
@@ -247,8 +247,14 @@ class _PageReader:
         self._note: _Note | None = None
         self._depth = 0
         self._skipped = 0  # depth in an element that is left out
+        self._skipped_note: Place | None = None  # the last one that began in it
         self._raised = 0  # depth in `sup`
         self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
+
+    @property
+    def notes_left_out(self) -> int:
+        """Count the notes that are not read, each once."""
+        return len({self.left_out[place] for place in self.notes & self.left_out.keys()})
 
     def turn(self, page: str) -> None:
         """Begins a page."""
@@ -264,7 +270,8 @@ class _PageReader:
         self._depth += -1 if token.closes else bool(token.name)
         if self._skipped:
             self._skipped += -1 if token.closes else bool(token.name)
-            self.left_out.add((self._page, token.attributes.get("id", "")))
+            if token.name and not token.closes:
+                self._leave_out(token.attributes.get("id", ""), _kinds(token.attributes))
         elif token.closes:
             self._close(_local(token))
         elif token.name:
@@ -276,17 +283,16 @@ class _PageReader:
         name = attributes.get("id", "")
         if name:
             self._begin(name)
-        kinds = f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
+        kinds = _kinds(attributes)
         href = attributes.get("href", "")
         place = (self._page, name)
         is_note = self._is_note(place, tag)
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
-            if not _NOTE_MARKS.isdisjoint(kinds):
+            if "#" in href and not _NOTE_MARKS.isdisjoint(kinds):
                 self.notes.add(_place(self._page, href))
-            if not _ONE_NOTE.isdisjoint(kinds):
-                self.notes.add(place)
-            self.left_out.add(place)
+            self._skipped_note = None
+            self._leave_out(name, kinds)
             self._skipped = 1
         elif tag == "br":
             self._end_line()
@@ -311,6 +317,17 @@ class _PageReader:
             self._link = (len(self._parts), self._raised > 0, _place(self._page, href))
         elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
             self._write(letter)  # an initial that is drawn
+
+    def _leave_out(self, name: str, kinds: Sequence[str]) -> None:
+        """Keeps the place of an element that is not read, which may be a note or a part of one."""
+        is_note = not _ONE_NOTE.isdisjoint(kinds)
+        if not name and not is_note:
+            return
+        place = (self._page, name or f"#{len(self.left_out)}")
+        if is_note:
+            self.notes.add(place)
+            self._skipped_note = place
+        self.left_out[place] = self._skipped_note or place
 
     def _is_note(self, place: Place, tag: str) -> bool:
         """Whether a mark refers to this element, and nothing says that it is no note."""
@@ -367,7 +384,7 @@ class _PageReader:
         """Leaves out a note."""
         if self._note and sum(map(len, self._parts[self._note.start :])) <= MAX_NOTE:
             del self._parts[self._note.start :]
-            self.left_out.add(self._note.place)
+            self.left_out[self._note.place] = self._note.place
             self._paragraph_at = min(self._paragraph_at, len(self._parts))
             self._has_body = self._note.has_body
         self._note = None
@@ -412,6 +429,10 @@ class _PageReader:
         self._link = None
         self._label = ""
         self._has_heading = self._has_body = False
+
+
+def _kinds(attributes: Mapping[str, str]) -> Sequence[str]:
+    return f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
 
 
 def _local(token: Token) -> str:

@@ -20,7 +20,11 @@ _ALONE = "|".join(word for row in _ROWS for word in row.alone)
 _EXTRAS = frozenset(title.casefold() for row in _ROWS for title in row.extras)
 # A noun that is a first name, in capitals, with an initial or a number: "TOM V. SMITH".
 _NAMES = "|".join(name.upper() for row in _ROWS for name in row.names)
+_BESIDE_NAMES = frozenset(noun for row in _ROWS if row.names for noun in row.nouns) - {
+    name for row in _ROWS for name in row.names
+}
 _NAME = re.compile(rf"({_NAMES})[ \t]{{1,4}}([A-Z])\.[ \t]{{1,4}}\w")
+_AUTHOR = re.compile(r"I\.[ \t]{1,4}[^\W\d_]+(?:[ -][^\W\d_]+){0,2}")
 # Numbers in digits, and well-formed Roman numbers ("PART CIVIL" has none). What may be a word, such
 # as "A" and "i", stands alone or before a mark.
 _NUMERAL = "C{0,4}(?:XC|XL|L?X{0,4})(?:IX|IV|V?I{0,4})"
@@ -117,8 +121,8 @@ def _headings(text: str) -> list[_Heading]:
     """Return the lines that begin chapters.
 
     Lines with a number and no noun count only if each follows the one before, and there are two.
-    Of two that are the first, the one above is a name ("I. Newton"). A name with an initial counts
-    only if the volume beside it is there, too.
+    Of two that are the first, the one above may be a name ("I. Newton"). A name with an initial
+    counts only if the volume beside it is there, too, or another heading of its language.
     """
     headings = list[_Heading]()
     last = 0
@@ -137,7 +141,8 @@ def _headings(text: str) -> list[_Heading]:
         if number and not is_next:
             continue
         if number == 1 and headings and headings[-1].number == 1:
-            headings.pop()
+            if _AUTHOR.fullmatch(headings[-1].line):
+                headings.pop()
         last = number or last
         headings.append(
             _Heading(
@@ -150,11 +155,13 @@ def _headings(text: str) -> list[_Heading]:
             )
         )
     has_two = any(heading.number == 2 for heading in headings)
+    nouns = {heading.line.split(maxsplit=1)[0].casefold() for heading in headings}
     volumes = {tuple(_WORDS.findall(heading.line.upper())[:2]) for heading in headings}
 
     def is_name(heading: _Heading) -> bool:
         name = _NAME.match(heading.line.upper())
-        return name is not None and (name[1], _BESIDE.get(name[2])) not in volumes
+        is_volume = name and (name[1], _BESIDE.get(name[2])) in volumes
+        return name is not None and not is_volume and nouns.isdisjoint(_BESIDE_NAMES)
 
     return [
         heading for heading in headings if (not heading.number or has_two) and not is_name(heading)

@@ -9,12 +9,13 @@ import re
 from collections.abc import Mapping
 
 _LINE = re.compile(
-    r"(?<!\S)[=+&%/@$#~*_^|<>\\-]{4,}(?!\S)"
-    r"|(?<![\s\S])[=+#~*/-]{3,}(?= )|(?<!\S)[=+#~*/-]{3,}(?![\s\S])"
+    r"(?<!\S)(?:([<>])\1{3,}|[=+&%/@$#~*_^|\\-]{4,})(?!\S)"
+    r"|(?<![^\n])[=+&%/@$#~*_^|<>\\-]{4,}(?![^\n])"
 )
+_FRAME = re.compile(r"(?<![^\n])([=+#~*/-]{3,}+)( [^\n]{1,300}?) \1(?![^\n])")
 _MATH = re.compile(
-    r"\$\$([^$]{1,500})\$\$|\\\[([^$]{1,500}?)\\\]|\\\(([^$\n]{1,300}?)\\\)"
-    r"|\$(?=[^\s$])([^$\n]{1,200})(?<=\S)\$(?!\w)"
+    r"\$\$([^$]{1,500})\$\$(?!\$)|\\\[([^$]{1,500}?)\\\]|\\\(([^$\n]{1,300}?)\\\)"
+    r"|(?<![\w$])\$(?=[^\s$])([^$\n]{1,200})(?<=\S)\$(?!\w)"
 )
 _WORD = re.compile(r"[A-Za-z]{2}")
 _BRACED = r" ?\{([^{}]{1,200})\}"
@@ -23,24 +24,44 @@ _TEXT = re.compile(rf"\\(?:text|math|operatorname)[a-z]{{0,5}}{_BRACED}")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[a-z*]{1,20}\}")
 _DEGREE = re.compile(r"\^(?:\\circ(?![a-z])|\{\\circ\})")
 _MACRO = re.compile(r"\\([A-Za-z]{2,20}(?![A-Za-z])|[,;:!])")
-_PATH = re.compile(r"[A-Za-z]:\\")
+# The macros of a text, but not the folders of a path such as `docs\to\read`
+_MACRO_IN_TEXT = re.compile(
+    r"(?<![\w\\.-])[A-Za-z]{2}[\w.-]*+(?:\\[\w.-]++)+|\\([A-Za-z]{2,20})(?![A-Za-z])"
+)
+_PATH = re.compile(r"(?<![^\W_])[A-Za-z]:\\(?![\[(])")
+_GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:_\d{3}){1,5}(?!\w|[.,]\d)")
+_RAISED = re.compile(r"<sup>([-−+]?\d{1,3})</sup>")
+_TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 _DEEPEST = 3  # fractions within fractions
 
 
 def without_notation(text: str, signs: Mapping[str, str]) -> str:
     """Removes lines of signs and the delimiters of formulas, and replaces the macros of TeX by
-    `signs`. Other macros stay, and are read by their name."""
-    text = _LINE.sub("", text)
+    `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
+    digits, and numbers of programs lose the marks between their groups."""
+    text = _FRAME.sub(r"\2", _LINE.sub("", text))
+    if "_" in text:
+        text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)
+    if "<sup>" in text:
+        text = _RAISED.sub(lambda raised: raised[1].translate(_TO_RAISED), text)
     if ("\\" not in text and text.count("$") < 2) or _PATH.search(text):
         return text
-    text = _ENVIRONMENT.sub(" ", _MATH.sub(_inside, text))
+
+    def sign(macro: re.Match[str]) -> str:
+        return signs.get(macro[1], macro[0])
+
+    def inside(math: re.Match[str]) -> str:
+        formula: str = math[math.lastindex or 0]
+        has_words = _WORD.search(formula)
+        is_amount = math[4] and (formula[0].isdigit() or has_words)
+        is_amount = is_amount or (math[1] and has_words and "=" not in formula)
+        if is_amount and not re.search(r"[\\^_{}]", formula):
+            return math[0]
+        formula = _MACRO.sub(sign, formula)
+        return f" {formula} " if math[1] or math[2] else formula
+
+    text = _ENVIRONMENT.sub(" ", _MATH.sub(inside, text))
     for _ in range(_DEEPEST):
         text = _FRACTION.sub(r" \1/\2 ", text)
     text = _TEXT.sub(r"\1", _DEGREE.sub("°", text))
-    return _MACRO.sub(lambda macro: signs.get(macro[1], macro[0]), text)
-
-
-def _inside(math: re.Match[str]) -> str:
-    formula: str = math[math.lastindex or 0]
-    is_amount = math[4] and (formula[0].isdigit() or _WORD.search(formula))
-    return math[0] if is_amount and not re.search(r"[\\^_{}]", formula) else formula
+    return _MACRO_IN_TEXT.sub(sign, text)

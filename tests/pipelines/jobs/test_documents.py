@@ -104,6 +104,8 @@ def test_a_line_that_numbers_a_chapter_begins_one_in_plain_text(heading: str) ->
             "Tom V. Smith\n\nTom I. Początek\n\nA.\n\nTom II. Koniec\n\nTom X\n\nTom 3\n\nB.",
             "Tom V. Smith|Tom I. Początek|Tom II. Koniec|Tom X|Tom 3",
         ),
+        ("Rozdział 1\n\nA.\n\nTom I. Początek\n\nB.", "Rozdział 1|Tom I. Początek"),
+        ("1\n\nA.\n\n1\n\nB.\n\n2\n\nC.", "1|1|2"),
         ("Play\n\nPart XLIX\n\nChapter IIII\n\nA.", "Play|Part XLIX|Chapter IIII"),
     ],
 )

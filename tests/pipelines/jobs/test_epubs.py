@@ -225,6 +225,17 @@ def test_a_page_is_read_as_a_person_would(page: str, text: str) -> None:
         ("<p>A<a href='#x'>[1]</a>.</p><div id='x'><h3>B</h3><p>C.</p></div>", 0),
         ("<p id='x'>B.</p><p>A<a href='#x'>[1]</a>.</p>", 0),
         ("<p>A<a href='#x'>[1]</a>.</p><aside id='x' role='doc-footnote'>B.</aside>", 1),
+        ("<p>A<a epub:type='noteref'>1</a>.</p>", 0),
+        (
+            "<p>A.</p><aside epub:type='footnote'>B.</aside><aside epub:type='footnote'>C.</aside>",
+            2,
+        ),
+        (
+            "<p>A<a epub:type='noteref' href='#x'>1</a>.</p><section epub:type='endnotes'><ol>"
+            "<li epub:type='endnote'><p id='x'>B.</p></li><li epub:type='endnote'>C.</li>"
+            "</ol></section>",
+            2,
+        ),
         ("<aside epub:type='footnote'>B.</aside><p>A.</p><p hidden='' id='y'>C.</p>", 1),
     ],
 )

@@ -37,6 +37,8 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
                 ("OK?", "OK?"),
             ],
         ),
+        ("en", "Hi :smile: you", [("Hi", "Hi"), ("you", "you")]),
+        ("en", r"a \n b \begin{align} c", [("a", "a"), ("b", "b"), ("c", "c")]),
         ("en", "R & D", [("R", "R"), ("&", "and"), ("D", "D")]),
         ("en", "yes – no \U0001f600", [("yes", "yes"), ("no", "no")]),
         ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M.")]),

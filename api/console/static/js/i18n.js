@@ -19,15 +19,14 @@ export async function chooseLanguage() {
   document.documentElement.lang = language;
 }
 
-// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`, and an owner,
-// who pays nothing, `….free`; of a
-// price, such an owner reads nothing else.
+// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`, and an owner, who
+// pays nothing, `….free`; of the texts of prices, an owner reads only that.
 export function t(key, values = {}) {
   const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
   const chosen = key + variant;
   const text = texts[chosen];
-  if (isOwner() && !variant && /price/.test(key)) return "";
   if (text === undefined) throw new Error(`there is no text for ${key}`);
+  if (isOwner() && variant !== ".free" && key.split(/[._]/).includes("price")) return "";
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));
 }
 

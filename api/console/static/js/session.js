@@ -54,7 +54,7 @@ export function recall() {
 
 // Forgets the credential, not the work.
 export function drop() {
-  for (const place of [sessionStorage, localStorage]) forget(place);
+  forget(home()); // a guest in one tab does not sign out the owner in the others
   Object.assign(session, { workspace: null, user: null, credit: null, held: 0, limits: null });
 }
 

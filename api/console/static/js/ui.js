@@ -331,6 +331,7 @@ export function filePicker(text, accept, onfiles, { multiple = false, ...more } 
 // button looks as `idle` and `running` say, each an icon and a text.
 export function workButton(idle, running, work, properties) {
   let stop = null;
+  let left = false; // the panel ended before the work could
   const made = button("", () => (stop ? stop() : made.run()), properties);
   const show = () => {
     made.classList.toggle("running", stop !== null);
@@ -339,15 +340,22 @@ export function workButton(idle, running, work, properties) {
   made.stop = () => stop?.();
   made.run = async () => {
     stop = () => {}; // a click during the start begins no second work
+    left = false;
     show();
     try {
-      await work((end) => { stop = end; });
+      await work((end) => {
+        stop = end;
+        if (left) end();
+      });
     } finally {
       stop = null;
       show();
     }
   };
-  on("leave", made.stop);
+  on("leave", () => {
+    left = true;
+    made.stop();
+  });
   show();
   return made;
 }

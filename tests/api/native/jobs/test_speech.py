@@ -129,6 +129,16 @@ async def test_a_killed_attempt_is_resumed_at_the_next_block(
     assert await books.kinds() == ["hold", "capture"]
 
 
+async def test_a_book_may_begin_and_end_with_notation_only(
+    client: httpx.AsyncClient, auth: Headers, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_api, "CONFIG", CONFIG.model_copy(update={"block_characters": 40}))
+    data = b'<div align="center">\n\nThis is a sentence with forty letters.\n\n:smile:'
+    made = (await speak(client, auth, data)).json()
+    await do_next(services)
+    assert (await job(client, auth, made["id"]))["status"] == "completed"
+
+
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
