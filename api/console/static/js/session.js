@@ -31,6 +31,7 @@ export function endWork() {
   listeners = listeners.filter((one) => one.isLasting);
 }
 
+export const isSession = (name) => [CREDENTIAL, USER].includes(name);
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));
 
 export function keep(secret, user, place = sessionStorage) {

@@ -1,6 +1,6 @@
 // What the browser keeps: favourites, and in IndexedDB the speech that was made and the previews of
 // voices. All of it belongs to one workspace, and goes when it signs out or another one enters.
-import { session } from "./session.js";
+import { isSession, session } from "./session.js";
 
 const NAME = "console";
 const STORES = ["speech", "previews"];
@@ -54,8 +54,9 @@ export async function own() {
   localStorage.setItem(OWNER, owner);
 }
 
+// All but the session: an owner's is of other tabs, too, and ends with a sign-out of its own.
 export async function wipe() {
-  localStorage.clear();
+  for (const name of Object.keys(localStorage)) if (!isSession(name)) localStorage.removeItem(name);
   for (const store of STORES) await clear(store);
 }
 
