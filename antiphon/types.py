@@ -406,6 +406,7 @@ class Tool(TypedDict):
     name: str
     description: NotRequired[str | None]
     parameters: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
 
 
 class TranscribedWord(TypedDict):
