@@ -61,7 +61,7 @@ def test_options_that_would_have_no_effect_are_refused_before_an_upload(
     assert refused.exit_code == 2 and fault in refused.output, refused.output
 
 
-def test_a_job_goes_on_after_ctrl_c_and_is_listed_fetched_and_deleted(tmp_path: Path) -> None:
+def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path) -> None:
     book = tmp_path / "book.md"
     book.write_text("# One\n\nA sentence.\n")
     output = tmp_path / "book.m4b"
