@@ -122,12 +122,11 @@ class ServiceClient:
 
 
 def check_target(file: Path) -> None:
-    """Refuse a file that cannot be written, before work that is paid for or long. Raises
-    UsageError."""
+    """End the program if a file cannot be written, before work that is paid for or long."""
     if not file.parent.is_dir():
-        raise click.UsageError(f"{file}: there is no folder {file.parent}")
+        end(f"{file}: there is no folder {file.parent}", 1)
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise click.UsageError(f"{file}: cannot be written")
+        end(f"{file}: cannot be written", 1)
 
 
 def end(message: str, status: int) -> NoReturn:
