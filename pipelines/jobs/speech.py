@@ -152,7 +152,7 @@ async def speak(
     blocks = [*task.requests()]
     held = sum(most_characters(request.text, synthesis.billing) for _, request in blocks)
     await jobs.hold(job, held)
-    results = await jobs.files(job, "result")
+    results = await until_available(partial(jobs.files, job, "result"))
     if not results:
         for chapter, request in blocks:
             with suppress(NothingToSpeak), task.errors_of(chapter):
@@ -165,7 +165,7 @@ async def speak(
         await jobs.keep(job, "result", number, data, seconds, units, progress)
         if number < len(blocks) and await jobs.give_way(job, began):
             return
-    results = await jobs.files(job, "result")
+    results = await until_available(partial(jobs.files, job, "result"))
     if not any(audio.seconds for audio in results):
         raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
@@ -180,7 +180,8 @@ async def speak(
         next(file)
         for block in results:
             if block.seconds:
-                await asyncio.to_thread(file.send, await jobs.read(job, block))
+                data = await until_available(partial(jobs.read, job, block))
+                await asyncio.to_thread(file.send, data)
     media_type = MEDIA_TYPES[task.output_format]
     await jobs.complete(job, path, media_type, chapters=CHAPTERS.dump_json(chapters))
 
