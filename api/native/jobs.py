@@ -140,6 +140,7 @@ class ChapterEstimate(BaseModel):
 class LeftOutParts(Shown):
     notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
+    page_numbers: int = Field(description="Page numbers on lines of a plain text.")
     front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 
 

@@ -44,7 +44,7 @@ async def test_an_estimate_says_what_a_job_reads_and_costs(
     assert [one["extra"] for one in chapters] == [True, False, False]
     assert [one["chosen"] for one in chapters] == [False, True, True]
     assert (plan["title"], plan["author"]) == ("The Sea", "Ann")
-    assert plan["left_out"] == {"notes": 1, "pages": 0, "front_matter": True}
+    assert plan["left_out"] == {"notes": 1, "pages": 0, "page_numbers": 0, "front_matter": True}
     for name in ("characters", "price", "estimated_seconds"):
         assert plan[name] == pytest.approx(sum(one[name] for one in chapters[1:]))
     fast = await estimate(client, auth, BOOK, "a.md", chapters="2,3", speed="2")
@@ -98,7 +98,9 @@ async def test_chapters_that_a_document_lacks_are_refused(
             body = answer.json()
             assert (answer.status_code, body["error"]) == (400, "validation_error"), chapters
             assert body["message"].startswith("chapters: ")
-            if chapters in ("4", "0", "2-9999", "3-2"):
+            if chapters == "3-2":
+                assert body["message"] == "chapters: 3-2 runs backwards; write 2-3"
+            if chapters in ("4", "0", "2-9999"):
                 assert body["message"].endswith(f"{chapters} is not within the 3 chapters")
     assert (await client.get("/jobs", headers=auth)).json()["data"] == []
 
