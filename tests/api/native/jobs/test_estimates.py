@@ -9,6 +9,7 @@ import pytest
 
 from api.services import Services
 from pipelines.errors import InsufficientCredit
+from pipelines.tts.pipeline import SpeechPlan
 from tests.api.money import Books
 from tests.api.native.jobs.doing import Headers, do_next, job
 from tests.pipelines.jobs.epubs import epub
@@ -85,6 +86,69 @@ async def test_an_estimate_is_what_the_job_holds(
         await do_next(services)
         assert hold.await_args_list[-1].args[-1] == plan["characters"], text[:50]
     assert plan["estimated_seconds"] == pytest.approx(500, abs=1)
+
+
+LANGUAGES = (
+    "# Preface\n\nThis is the preface of the book, and it is short.\n\n# Eins\n\n"
+    "Es war ein kalter Tag im April, und die Uhren schlugen gerade dreizehn.\n\n# Deux\n\n"
+    "Il faisait froid ce jour-là et les horloges de la ville sonnaient treize heures.\n\n"
+    "# Глава 2\n\nСтарик шёл по дороге домой и думал о море.\n\n# 5\n\n1984."
+).encode()
+
+
+async def test_chapters_are_read_by_voices_of_their_languages_or_a_warning_says_why_not(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = await estimate(client, auth, LANGUAGES, "a.md")
+    assert [(chapter["language"], chapter["voice"]) for chapter in plan["chapters"]] == [
+        ("en", "Alto"),
+        ("de", "Ton"),
+        ("fr", "Alto"),
+        ("ru", "Alto"),
+        ("en", "Alto"),
+    ]
+    assert plan["warnings"] == [
+        "the voice Alto does not speak French, the language of “Deux”",
+        "the voice Alto does not speak Russian, the language of “Глава 2”",
+    ]
+    named = await estimate(client, auth, LANGUAGES, "a.md", voice="Alto", chapters="1-2,5")
+    assert {chapter["voice"] for chapter in named["chapters"]} == {"Alto"}
+    assert named["warnings"] == ["the voice Alto does not speak German, the language of “Eins”"]
+
+    files = {"document": ("a.md", LANGUAGES)}
+    for fields, error, reason in (
+        (
+            {"chapters": "4"},
+            "unsupported_language",
+            "думал о море (Russian)",
+        ),
+        ({"voice": "Nobody"}, "voice_not_found", "no voice has that voice"),
+    ):
+        refused = await estimate(client, auth, LANGUAGES, "a.md", **fields)
+        assert refused["error"] == error and reason in refused["message"]
+        answer = await client.post("/jobs/speech", headers=auth, data=fields, files=files)
+        assert answer.json()["message"] == refused["message"]
+
+    pipeline = services.speech.synthesis.pipeline
+    speak = pipeline.speak
+    voices = list[str]()
+
+    async def noted(plan: SpeechPlan, *arguments: Any) -> Any:
+        voices.append(plan.voice.info.name)
+        return await speak(plan, *arguments)
+
+    monkeypatch.setattr(pipeline, "speak", noted)
+    answer = await client.post("/jobs/speech", headers=auth, data={"chapters": "1-2"}, files=files)
+    assert answer.json()["warnings"] == []
+    (listed,) = (await client.get("/jobs", headers=auth)).json()["data"]
+    assert (listed["voices"], listed["selection"]) == (["Alto", "Ton"], "1-2")
+    assert listed["output_format"] == "m4b"
+    await do_next(services)
+    assert (await job(client, auth, answer.json()["id"]))["status"] == "completed"
+    assert voices == ["Alto", "Ton"]
 
 
 async def test_chapters_that_a_document_lacks_are_refused(
