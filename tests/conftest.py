@@ -19,8 +19,8 @@ from db.database import Database
 from deployments.cluster import node
 from models.weights.store import WeightStore
 from tests import servers
-from tests.kept import hash_cheaply, keep_files
-from tests.migrated import KINDS_OF_DATABASES, empty_postgres, migrate
+from tests.kept import hash_cheaply, keep_files, keep_statements
+from tests.migrated import KINDS_OF_DATABASES, migrate, new_postgres
 
 # No deadlines: a pause of the machine is not an error of the code under test.
 settings.register_profile(
@@ -68,6 +68,7 @@ RAY_FOLDER = None if "PYTEST_XDIST_WORKER" in os.environ else isolate()
 
 hash_cheaply()
 keep_files()
+keep_statements()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -81,13 +82,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(wrapper=True)  # also around the collection of xdist's controller, which has none
 def pytest_collection() -> Generator[None, object, object]:
     """Collects no garbage while the modules of all tests are imported, which stay, and keeps what
-    all tests share out of later collections, which else visit it each."""
+    all tests share out of later collections, which else visit it each. These are rare, since at
+    their usual pace they take a tenth of the CPU time of requests."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         gc.enable()
 
 
@@ -137,18 +139,22 @@ def s3_url() -> Iterator[str]:
 
 @pytest.fixture(params=KINDS_OF_DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database that lives for one test."""
-    if request.param == "sqlite":
-        yield sqlite_url(tmp_path / "test.db")
+    """A database that lives for one test, empty unless the test takes `database`."""
+    has_tables = "database" in request.fixturenames
+    if request.param == "postgresql":
+        server_url = request.getfixturevalue("postgres_url")
+        with new_postgres(server_url, has_tables=has_tables) as url:
+            yield url
         return
-    with empty_postgres(request.getfixturevalue("postgres_url")) as url:
-        yield url
+    url = sqlite_url(tmp_path / "test.db")
+    if has_tables:
+        migrate(url)
+    yield url
 
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     """A database with the newest tables."""
-    migrate(database_url)
     opened = Database(database_url)
     yield opened
     opened.close()

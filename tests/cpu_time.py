@@ -7,19 +7,40 @@ same loop took 2 times as long on one machine as on another, and up to 4 times a
 import gc
 import time
 from collections.abc import Callable
+from functools import cache
 
 
 def cpu_units(run: Callable[[], object]) -> float:
-    """CPU time of this process in `run`, in units of a loop of some 50 ms timed around it.
-
-    Collecting the objects of all tests before it, which took up to 16 units, is not counted; they
-    stay frozen, so that the next call is spared it, too.
-    """
-    gc.collect()
-    gc.freeze()
+    """CPU time of this process in `run`, in units of a loop of some 50 ms timed around it."""
+    _forget()
     before_s = _timed(_loop)
     taken_s = _timed(run)
     return taken_s / max(before_s, _timed(_loop))
+
+
+def check_cpu_units(run: Callable[[], object], below: float) -> None:
+    """Fails where `run` takes `below` units or more.
+
+    Times the loop only for what takes so many units of this machine at its fastest.
+    """
+    fastest_s = _fastest_loop()
+    _forget()
+    taken_s = _timed(run)
+    if taken_s >= below * fastest_s:
+        units = taken_s / max(_timed(_loop), _timed(_loop))
+        assert units < below, units
+
+
+def _forget() -> None:
+    """Collect the objects of all tests before, which took up to 16 units, and freeze the others,
+    so that the next call is spared them, too."""
+    gc.collect()
+    gc.freeze()
+
+
+@cache
+def _fastest_loop() -> float:
+    return min(_timed(_loop) for _ in range(3))
 
 
 def _timed(run: Callable[[], object]) -> float:

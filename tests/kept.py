@@ -3,7 +3,7 @@
 import os
 import pickle
 import ssl
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,13 @@ import httpx
 import pytest
 from argon2 import PasswordHasher
 from httpx._transports import default
+from sqlalchemy import create_engine
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from configs import load
 from configs.settings import PROJECT_DIR
+from db import database
 from pipelines.accounts import passwords
 
 NICENESS = passwords.NICENESS
@@ -38,6 +42,17 @@ def keep_files() -> None:
     time, and the authorities of HTTPS, which a client of httpx reads in 19 ms."""
     load._read = _read_once
     vars(default)["create_ssl_context"] = _context
+
+
+def keep_statements() -> None:
+    """Compiles each statement once a process and not once a database, a sixth of the CPU time of a
+    test with a service of its own."""
+    for dialect in (SQLiteDialect_pysqlite, PGDialect_psycopg):  # the keys of compiled statements
+        vars_of_class: Any = dialect
+        vars_of_class.__eq__ = lambda self, other: type(self) is type(other)
+        vars_of_class.__hash__ = lambda self: hash(type(self))
+    options: dict[str, Any] = {"compiled_cache": {}}
+    vars(database)["create_engine"] = partial(create_engine, execution_options=options)
 
 
 def _read_once(name: str) -> Any:

@@ -71,12 +71,16 @@ def connected(database: URL) -> psycopg.Connection:
 
 
 @contextmanager
-def empty_postgres(server_url: str) -> Iterator[str]:
-    """The URL of a new database of PostgreSQL without tables, dropped at the end of the block."""
+def new_postgres(server_url: str, *, has_tables: bool = False) -> Iterator[str]:
+    """The URL of a new database of PostgreSQL, dropped at the end of the block; `has_tables` gives
+    it the newest tables."""
     server = make_url(server_url)
     name = f"test_{uuid4().hex}"
+    template = "template1"
+    if has_tables:
+        template = _newest_of(server.set(drivername="postgresql", database="postgres"))
     with connected(server) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     yield server.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
     with connected(server) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -72,21 +72,21 @@ class ShownTranscript:
         return [
             self._entry(sentence, label)
             for label, words in self._turns
-            for sentence in sentences_of(words)
+            for sentence in sentences_of(words, self._transcript.language)
         ]
 
     def paragraphs(self) -> list[Answer]:
         return [
             self._entry([*chain.from_iterable(sentences)], label)
             for label, words in self._turns
-            for sentences in paragraphs_of(words)
+            for sentences in paragraphs_of(words, self._transcript.language)
         ]
 
     def captions(self, form: str, most: int | None) -> str:
         """Writes "srt" or "vtt" with at most so many characters per caption."""
         write = to_srt if form == "srt" else to_vtt
         turns = [(None, words) for _, words in self._turns]
-        return write(turns, self._separator, most or MAX_CUE_CHARACTERS)
+        return write(turns, self._transcript.language, most or MAX_CUE_CHARACTERS)
 
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
         """Finds words and phrases, regardless of capitals and punctuation.

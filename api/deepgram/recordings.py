@@ -172,7 +172,7 @@ class RecordingResults:
         paragraphs = []
         texts = []
         for speaker, spoken in turns:
-            for group in paragraphs_of(spoken):
+            for group in paragraphs_of(spoken, self._transcript.language):
                 paragraph = {
                     "sentences": [
                         {

@@ -209,7 +209,7 @@ def _transcript(
     if fields.additional_formats:
         grouped = groupby(words, lambda word: word.speaker)
         turns = [(speaker, [word.word for word in spoken]) for speaker, spoken in grouped]
-        files = {"srt": to_srt(turns, separator), "txt": text}
+        files = {"srt": to_srt(turns, transcript.language), "txt": text}
         answer["additional_formats"] = [
             {
                 "requested_format": export["format"],

@@ -19,7 +19,6 @@ from configs.schema.personal_data import Redaction
 from configs.schema.transcription import ProfileName
 from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions, TranscriptStyle
 from pipelines.stt.file import FileTranscript
-from pipelines.stt.formatting import separator_of
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import Grade
 from pipelines.text.redaction import Entity, timed_entities
@@ -232,7 +231,6 @@ def answer(
     marks: Redaction | None = None,
 ) -> Response:
     """Renders a transcript; JSON has `words` with `timestamps`, and `entities` with `marks`."""
-    separator = separator_of(transcript.language)
     headers = warning_header(transcript.warnings)
     match form:
         case "text" if transcript.utterances is not None:
@@ -242,10 +240,10 @@ def answer(
         case "text":
             return PlainTextResponse(transcript.text, headers=headers)
         case "srt":
-            srt = to_srt(transcript.turns, separator)
+            srt = to_srt(transcript.turns, transcript.language)
             return Response(srt, headers=headers, media_type="application/x-subrip; charset=utf-8")
         case "vtt":
-            vtt = to_vtt(transcript.turns, separator)
+            vtt = to_vtt(transcript.turns, transcript.language)
             return Response(vtt, headers=headers, media_type="text/vtt")
         case "json":
             result = transcription_result(transcript, timestamps, marks)

@@ -25,7 +25,7 @@ from models.stt.options import KeyTerms, RecognitionOptions
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import FileTranscript, HeardText
-from pipelines.stt.formatting import separator_of, unpunctuated
+from pipelines.stt.formatting import unpunctuated
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
 
@@ -229,14 +229,15 @@ async def _stream(
 def _whole_answer(
     fields: OpenAITranscriptionFields, options: RecognitionOptions, transcript: FileTranscript
 ) -> Response:
-    separator, headers = separator_of(transcript.language), warning_header(transcript.warnings)
+    headers = warning_header(transcript.warnings)
     match fields.response_format:
         case "text":
             return PlainTextResponse(f"{transcript.text}\n", headers=headers)
         case "srt":
-            return PlainTextResponse(to_srt(transcript.turns, separator), headers=headers)
+            srt = to_srt(transcript.turns, transcript.language)
+            return PlainTextResponse(srt, headers=headers)
         case "vtt":
-            vtt = to_vtt(transcript.turns, separator)
+            vtt = to_vtt(transcript.turns, transcript.language)
             return Response(vtt, headers=headers, media_type="text/vtt")
         case "verbose_json":
             task = "translate" if options.translate else "transcribe"

@@ -50,6 +50,7 @@ class GenerationRequest:
     enable_thinking: bool = False
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
+    strict_tools: frozenset[str] = frozenset()  # names of those whose whole schema is enforced
     tool_choice: ToolChoice = "auto"
     called_tool: str | None = None  # the only tool that may be called; the prompt lists all tools
     first_tool: str | None = None  # called first, where the model must call; any may follow

@@ -41,6 +41,7 @@ from models.llm.structured_output.answer import (
     is_constrained_throughout,
     is_json_or_calls,
     may_call_tools,
+    without_unenforced,
 )
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
@@ -380,7 +381,9 @@ def _compile(
     except SchemaError as error:
         with suppress(SchemaError):
             return TextMatcher(library, to_llguidance(request))
-        raise error  # its message names the keyword
+        if (easier := without_unenforced(request)) is None:
+            raise error  # its message names the keyword
+        return _compile(easier, library, budget)
 
 
 def file_of(config: GgufConfig, weights: WeightStore) -> str:

@@ -34,6 +34,8 @@ LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
+# Lines over, under and through a letter, and keys and circles around it
+_DRAWN = re.compile("[\u0305\u0332-\u0338\u033f\u20d0-\u20f0]")
 
 # Abbreviations that end no sentence before a lower-case letter; else they may end one.
 _NO_END_BEFORE_SMALL = frozenset(
@@ -106,6 +108,8 @@ def _clean_character(character: str) -> str:
         return ""
     if "\ufe00" <= character <= "\ufe0f" or "\U0001f3fb" <= character <= "\U0001f3ff":
         return ""  # variants and skin tones of the emoji before
+    if _DRAWN.match(character):
+        return ""
     if category[0] in "LN" and character > "\xff":  # Ⅷ, ᵃ and ① too, but not m²
         plain = unicodedata.normalize("NFKC", character)
         if len(plain) <= 4 and plain.isascii() and plain.isalnum():

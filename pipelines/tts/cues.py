@@ -1,9 +1,9 @@
 """Cues in a plain text: pauses, and the inline markup of other services' clients.
 
 Cues that can be obeyed become tokens of SSML: pauses of every dialect, Cartesia's speed, volume and
-spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram and Rime. Directions
-that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped, and so is
-the reasoning of language models."""
+spelling, and the pronunciations of ElevenLabs, Cartesia, Inworld, Deepgram, Rime and Kokoro.
+Directions that no voice here follows, such as `[laughs]` and `<emotion value="sad"/>`, are dropped,
+and so is the reasoning of language models."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -40,6 +40,8 @@ _CUE = re.compile(
     r"""|<<(?P<cartesia>[^<>\s]{1,100})>>|\{(?P<braced>(?=\D{0,9}[012])"""
     r"""(?:[012][@aAWxYEReIioOUuN]|[bCdDfghJklmnGprsStTvwyzZ]){2,40})\}"""
     rf"|{reasoning.BLOCK}"
+    r"""|\[(?P<linked>[^\[\]\n]{1,100})\]\(/(?P<sounds>(?=[^/()\n]{0,100}[^\x00-\x7f])"""
+    r"""[^/()\n]{1,100})/\)"""
     # A pause in brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
     rf"""(?i:pause)|(?i:pause)[ :](?P<length>{_TIME}))\](?![(\[:\]"'`’”*_])"""
@@ -56,9 +58,11 @@ _CUE = re.compile(
 _OPEN = re.compile(
     rf"""(?i:<(?:<[^<>\s]{{0,100}}>?|/?[a-z]{{0,12}}|(?:{_NAMES})\s[^<>]{{0,300}}|\d{{1,5}}"""
     r"""|spell>[^<]{0,200}(?:</?[a-z]{0,5})?|phoneme\b[^<>]{0,300}>[^<]{0,100}(?:</?[a-z]{0,7})?))\Z"""
-    r"""|(?:\\?\{[^{}\n]{0,250}|\\|\[[^\[\]\n]{0,200}|(?<!\w)spell\([^()\n]{0,200}"""
+    r"""|(?:\\?\{[^{}\n]{0,250}|\\|\[[^\[\]\n]{0,200}(?:\]\((?:/[^/()\n]{0,100}/?)?)?"""
+    r"""|(?<!\w)spell\([^()\n]{0,200}"""
     r"""|(?<![\w/:.<])/[^/\s]{0,60})\Z"""
 )
+_PRONOUNCED = ("sounded", "word", "linked", "cartesia", "slashed", "braced")
 _LONGEST = 450  # characters of a cue
 _MARK = re.compile(r"[<\[{/*\\]|l\(")  # every cue has one; most texts have none
 _ATTRIBUTE = re.compile(r"""(\w+)\s*=\s*(["'])(.*?)\2""")
@@ -134,7 +138,7 @@ def plain_tokens(
                 yield Token(start, "prosody", dict(manner))
         elif spelled := cue["spelled"] or cue["called"]:
             yield from _inside("say-as", {"interpret-as": "characters"}, cue, spelled, spelled)
-        elif cue["sounded"] or cue["word"] or cue["cartesia"] or cue["slashed"] or cue["braced"]:
+        elif any(map(cue.group, _PRONOUNCED)):
             yield from _pronounced(cue, dropped)
         elif cue["reasoning"]:
             dropped[f"<{cue['reasoning']}>"] = None
@@ -170,9 +174,9 @@ def _inside(
 
 def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]:
     """Yield a word with its phonemes, or the word alone if `to_ipa` refuses them."""
-    word = cue["word"] or cue["sounded"]
-    phonemes = cue["ipa"] or ""
-    alphabet = "ipa"
+    word = cue["word"] or cue["sounded"] or cue["linked"]
+    phonemes = cue["ipa"] or cue["sounds"] or ""
+    alphabet = "misaki" if cue["linked"] else "ipa"
     if cue["sounded"]:
         given = {name: value for name, _, value in _ATTRIBUTE.findall(cue["given"])}
         phonemes = given.get("ph", "")
@@ -181,7 +185,7 @@ def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]
         written = cue["cartesia"] or cue["slashed"] or cue["braced"]
         phonemes = to_ipa(written, "rime") if cue["braced"] else written.replace("|", "")
         word = _NOT_SAID.sub("", phonemes)
-    inside = cue["sounded"] or cue["word"] or cue["cartesia"] or cue["slashed"] or cue["braced"]
+    inside = next(filter(None, map(cue.group, _PRONOUNCED)))
     try:
         ipa = to_ipa(phonemes, alphabet)
     except ValueError:
@@ -199,7 +203,7 @@ def _open_end(text: str) -> re.Match[str] | None:
 
 def _half(text: str, *, free: bool) -> str:
     """Return the end of a text that is certainly the beginning of a cue."""
-    if not (half := _open_end(text)):
+    if not (half := _open_end(text)) or "]" in half[0]:
         return ""
     inside = half[0].lstrip("</\\{[").lower()
     if half[0][0] == "[":

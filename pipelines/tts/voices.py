@@ -234,14 +234,15 @@ class VoiceDirectory:
     async def find_named(
         self, wanted: str, workspace_id: int | None, field: str = "voice_id"
     ) -> AvailableVoice:
-        """Find the voice of that id or name, which the request has in `field`. Raises as `find`."""
+        """Find the voice of that id or name, which the request has in `field`, else the voice that
+        its engine itself calls so, such as `af_bella`. Raises as `find`."""
         key = key_of(wanted)
         is_id = parse_id(wanted) is not None
-        match = None
-        for voice in await self.voices():
-            if key == (voice.id if is_id else key_of(voice.info.name)):
-                match = voice
-                break
+        offered = await self.voices()
+        called = (v for v in offered if key == (v.id if is_id else key_of(v.info.name)))
+        match = next(called, None) or next(
+            (voice for voice in offered if key == key_of(voice.info.key)), None
+        )
         if not (match and is_id):
             custom = await self.find_custom(workspace_id, wanted)
             if match is None or (custom and custom.is_of(workspace_id)):

@@ -9,6 +9,14 @@ from tests.clients.browser import Browser
 from tests.clients.console_page import enter, go, press, run, sign_out, sign_up, wait_until
 
 PANELS = ("speak", "listen", "talk", "chat", "voices", "jobs", "account/overview")
+# Lets another tab see each change of the storage before the next one.
+SLOW_STORAGE = """
+    const set = Storage.prototype.setItem;
+    Storage.prototype.setItem = function (...pair) {
+        for (const end = performance.now() + 300; performance.now() < end; );
+        return set.apply(this, pair);
+    };
+"""
 MONEY = r"document.body.innerText.match(/USD|[Cc]redit|[Pp]rice|[Cc]ost|charge|\b[Pp]lans?\b/)?.[0]"
 
 
@@ -60,6 +68,18 @@ def test_a_link_logs_all_tabs_in_and_the_owner_sees_no_prices(
         wait_until(page, "at('.credit').innerText.includes('5.00 USD')")
         with browser.tab(url, "console", "", page.context) as fourth:
             wait_until(fourth, "at('.enter')")
+
+
+def test_a_tab_that_opens_signs_no_other_tab_out(machine: Machine, browser: Browser) -> None:
+    with machine.start(alone=True) as url, browser.open(url, "console") as page:
+        enter(page, machine.key)
+        with browser.tab(url, "console", "", page.context) as other:
+            other.command("Page.enable")
+            other.command("Page.addScriptToEvaluateOnNewDocument", source=SLOW_STORAGE)
+            run(other, "(window.isOld = true)")
+            other.command("Page.reload")
+            wait_until(other, "!window.isOld && at('.frame')")
+            assert run(page, "Boolean(at('.frame'))")
 
 
 def test_a_linked_session_ends_when_the_service_serves_other_machines(

@@ -53,6 +53,17 @@ CHOOSE_BOOK = """((name, text) => {
 TALE = "# Contents\n\nOne, two.\n\n# <b>One</b>\n\nA sentence.[^1]\n\n# Two\n\nEnd.\n\n[^1]: No."
 TICKS = "all('.chapter-plan input').map((one) => one.checked).join()"
 
+# From now on an upload waits for `go()`.
+HOLD = """(() => {
+    const send = XMLHttpRequest.prototype.send;
+    XMLHttpRequest.prototype.send = function (body) {
+        window.go = () => {
+            window.go = null;
+            send.call(this, body);
+        };
+    };
+})"""
+
 
 @pytest.fixture
 def services(tmp_path: Path) -> Services:
@@ -267,3 +278,20 @@ def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
     asyncio.run(do_next(services))
     press(page, "Show the result of Pasted text.txt")
     wait_until(page, "all('button').some((one) => one.innerText.startsWith('Chapter Two'))")
+
+
+def test_a_text_that_is_written_during_the_upload_stays(page: Page) -> None:
+    press(page, "Book to audio")
+    run(page, "(all('summary').find((one) => named(one) === 'Paste a text instead').click(), true)")
+    fill(page, Text="Chapter 1\n\nA sentence.")
+    wait_until(page, "document.body.innerText.includes('1 of 1 chapters')")
+    page.call(HOLD)
+    press(page, "Create the audio")
+    wait_until(page, "Boolean(window.go)")
+    fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter 2\n\nAnother.")
+    run(page, "(go(), true)")
+    wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
+    assert run(page, "labelled('Text').value").endswith("Another.")
+    wait_until(page, "Boolean(window.go)")
+    run(page, "(go(), true)")
+    wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")

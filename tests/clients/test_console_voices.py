@@ -1,10 +1,23 @@
 """Custom voices on the console, in Chromium."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import httpx
 
-from tests.api.local_server import Server
+from tests.api.local_server import Server, local_settings, serve_services
+from tests.api.local_services import local_services
 from tests.clients.browser import Browser
-from tests.clients.console_page import enter, go, press, record_requests, run, sign_out, wait_until
+from tests.clients.console_page import (
+    enter,
+    fill,
+    go,
+    press,
+    record_requests,
+    run,
+    sign_out,
+    wait_until,
+)
 from tests.pipelines.voices.recordings import good_files
 
 # Adds recordings of a tone that swells, as files that were chosen.
@@ -69,7 +82,9 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: 
         assert sorted(offered) == sorted(["", "en-GB", *codes])
         assert run(page, "all('.voice-own progress').length") == 1
         page.call(LATER)
-        wait_until(page, "at('.voice-own').innerText.includes('while the machine is busy')")
+        wait_until(
+            page, "at('.voice-own').innerText.includes('because the machine is busy or slow')"
+        )
         press(page, f"Delete {name}")
         assert "at least 5 %" in run(page, "top().innerText")  # what it costs
         press(page, "Delete")
@@ -87,9 +102,7 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         enter(page, tone_server.key)
         go(page, "voices")
         run(page, "(labelled('Name').value = 'Ann', true)")
-        consent = "What the speaker agreed to (required)"
-        assert run(page, f"labelled('{consent}').matches(':invalid')")  # none is sent without it
-        run(page, f"(labelled('{consent}').value = 'I agree.', true)")
+        assert run(page, "!labelled('What the speaker agreed to (optional)').required")
         wait_until(page, "button('Create the voice for 1.00 USD')")  # the price is said
         press(page, "Get a sentence")
         sentence = wait_until(page, "all('.read-aloud').length > 1 && at('.read-aloud').innerText")
@@ -117,3 +130,25 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "failed().includes('at least 120 are needed')")
         posted = run(page, "requests.filter((one) => one.startsWith('POST')).length")
         assert posted == 0
+
+
+def test_a_required_statement_is_asked_for_and_a_take_is_recorded(
+    tmp_path: Path, browser: Browser
+) -> None:
+    settings = replace(local_settings(tmp_path), require_consent="attest")
+    with (
+        serve_services(local_services(settings)) as server,
+        browser.open(server.url, "console") as page,
+    ):
+        enter(page, server.key)
+        go(page, "voices")
+        consent = "What the speaker agreed to (required)"
+        assert run(page, f"labelled('{consent}').matches(':invalid')")
+        fill(page, Name="Ann", **{consent: " "})
+        press(page, "Create the voice for 1.00 USD")
+        wait_until(page, "failed().startsWith('Write what the speaker agreed to')")
+        press(page, "Record here")
+        wait_until(page, "document.body.innerText.includes('Recording: ')")
+        press(page, "Stop and keep")
+        wait_until(page, "at('.take .guidance').innerText.includes('too short')")
+        wait_until(page, "button('Record here')")

@@ -66,6 +66,11 @@ class Tool(RequestModel):
     name: FunctionName
     description: Description | None = None
     parameters: JsonSchema | None = None
+    strict: bool | None = Field(
+        default=None,
+        description="Whether a schema with keywords that are not enforced is refused. Without it, "
+        "the arguments obey the rest of such a schema.",
+    )
 
     def to_openai(self) -> dict[str, Any]:
         """Returns the tool as engines and templates read it, without omitted fields."""
@@ -424,6 +429,7 @@ class AnswerFields(RequestModel):
             sampling=self.sampling(),
             enable_thinking=self.thinks,
             tools=tuple(tool.to_openai() for tool in self.all_tools()),
+            strict_tools=frozenset(tool.name for tool in self.all_tools() if tool.strict),
             tool_choice=self.choice(),
             called_tool=self.called_tool(),
             parallel_tool_calls=self.parallel_tool_calls is not False,

@@ -26,7 +26,7 @@ from api.openai.realtime.session_object import Session, merged, new_session
 from api.openai.realtime.turns import Effect, UserTurns
 from api.services import Services
 from api.sockets.kernel import close_codes
-from api.sockets.kernel.conversation import json_text
+from api.sockets.kernel.conversation import Conversation, json_text
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.agents.items import ItemNotFound
@@ -35,7 +35,7 @@ from pipelines.errors import InsufficientCredit
 DEFAULT_VOICE = "alloy"
 
 
-class RealtimeConversation:
+class RealtimeConversation(Conversation):
     """One session, of type `realtime`, or `transcription` with `?intent=transcription`."""
 
     def __init__(

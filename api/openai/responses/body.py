@@ -31,10 +31,9 @@ def _only_function(value: Any) -> Any:
 
 
 class FunctionTool(Tool):
-    """A function that the client runs. Arguments always match the schema in `parameters`."""
+    """A function that the client runs. Its arguments match the schema in `parameters`."""
 
     type: Literal["function"]
-    strict: bool | None = None
 
 
 class ChosenFunction(RequestModel):
@@ -137,7 +136,10 @@ class ResponsesBody(RequestModel):
             "tool_choice": self.tool_choice.model_dump()
             if isinstance(self.tool_choice, ChosenFunction)
             else self.tool_choice or "auto",
-            "tools": [{**tool.model_dump(), "strict": True} for tool in self.tools or ()],
+            "tools": [
+                {**tool.model_dump(), "strict": tool.strict is not False}
+                for tool in self.tools or ()
+            ],
             "top_p": sampling.top_p,
             "truncation": self.truncation or "disabled",
         }
@@ -154,7 +156,10 @@ class ResponsesBody(RequestModel):
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_tokens": self.max_output_tokens,
-            "tools": [tool.to_openai() for tool in self.tools or ()],
+            "tools": [
+                {"type": "function", "function": tool.model_dump(exclude={"type"})}
+                for tool in self.tools or ()
+            ],
             "tool_choice": choice,
             "parallel_tool_calls": self.parallel_tool_calls,
             "response_format": form,

@@ -54,6 +54,11 @@ class Conversation(Protocol):
         """Handles a binary message; refuses it by default. Raises ClientFault."""
         raise ClientFault("binary messages have no meaning here; send JSON as text")
 
+    def timed_out(self, message: str, code: int) -> bool:
+        """Whether the conversation ends the session itself after a timeout, with that error, once
+        it has sent what it owes. Otherwise the session ends at once, which is the default."""
+        return False
+
     async def closed(self) -> None:
         """Runs exactly once, however the session ended, after its tasks were cancelled."""
         return

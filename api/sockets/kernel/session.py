@@ -191,7 +191,8 @@ class SocketSession:
 
     def _time_out(self, message: str, code: int) -> None:
         self.has_timed_out = True
-        self.end(message, code)
+        if not self._conversation.timed_out(message, code):
+            self.end(message, code)
 
     def abandon(self, code: int = close_codes.LOST) -> None:
         """Ends the session at once, since the client has disconnected or no longer reads."""

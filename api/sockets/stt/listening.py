@@ -189,6 +189,7 @@ class ListeningConversation(Conversation):
         self.listeners: Sequence[SocketListener] = ()  # one per channel
         self._decoder: LiveDecoder | None = None
         self._close_code = close_codes.NORMAL
+        self._timeout: tuple[str, int] | None = None  # error and close code of a silent client
         self._ended = 0  # listeners that have ended
         self._is_closing = self._is_over = False
 
@@ -239,8 +240,19 @@ class ListeningConversation(Conversation):
         self._is_closing = True
         if not self._is_over:
             self._is_over = True
+            if self._timeout is not None:
+                self.socket.end(*self._timeout)
+                return
             await self.summarise()
             self.socket.finish(self._close_code)
+
+    def timed_out(self, message: str, code: int) -> bool:
+        """Lets a client that has fallen silent have the text of its audio before the error."""
+        if self._is_closing or not self.is_busy or message != self.silence[1]:
+            return False
+        self._timeout = message, code
+        self.socket.spawn(self._finish(whole=False), "end a silent stream")
+        return True
 
     async def closed(self) -> None:
         try:

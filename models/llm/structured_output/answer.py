@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
@@ -22,6 +22,7 @@ from models.llm.structured_output.ast import (
     at_place,
 )
 from models.llm.structured_output.json_schema import NARROW, Bounds, SchemaCompiler
+from models.llm.structured_output.keywords import enforced
 from models.llm.structured_output.notations import MAX_REMEMBERED
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 
@@ -168,6 +169,21 @@ def schema_of_arguments(function: dict[str, Any]) -> dict[str, Any]:
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         raise SchemaError(f"tools: the parameters of {function['name']!r} must be an object")
     return {**schema, "type": "object"}
+
+
+def without_unenforced(request: GenerationRequest) -> GenerationRequest | None:
+    """Return the request, whose tools keep only what is enforced of their schemas unless they are
+    strict; None if nothing is left out. OpenAI takes any schema of a tool that is not strict."""
+    tools = tuple(
+        tool if tool["function"]["name"] in request.strict_tools else _only_enforced(tool)
+        for tool in request.tools
+    )
+    return None if tools == request.tools else replace(request, tools=tools)
+
+
+def _only_enforced(tool: dict[str, Any]) -> dict[str, Any]:
+    function = {name: enforced(part) for name, part in tool["function"].items()}
+    return {**tool, "function": function}
 
 
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:

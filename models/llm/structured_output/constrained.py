@@ -1,6 +1,7 @@
 """Constrained decoding with llguidance, which masks tokens that leave the grammar."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -8,7 +9,7 @@ import llguidance
 import llguidance.hf
 
 from models.llm.base import GenerationRequest
-from models.llm.structured_output.answer import answer_grammar
+from models.llm.structured_output.answer import answer_grammar, without_unenforced
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.json_schema import WIDE
 from models.llm.structured_output.llguidance import to_llguidance
@@ -60,11 +61,14 @@ class ConstrainedAnswers:
             raise
         except SchemaError as error:
             refusal = error
-        lark = to_llguidance(request, mark_is_token=mark_is_token)
-        matcher = self._matcher(lark)
-        if matcher.is_error():
+        with suppress(SchemaError):
+            lark = to_llguidance(request, mark_is_token=mark_is_token)
+            matcher = self._matcher(lark)
+            if not matcher.is_error():
+                return ConstrainedAnswer(lark, matcher, None)
+        if (easier := without_unenforced(request)) is None:
             raise refusal
-        return ConstrainedAnswer(lark, matcher, None)
+        return self.constrain(easier, budget)
 
     def _matcher(self, grammar: str) -> Matcher:
         return llguidance.LLMatcher(

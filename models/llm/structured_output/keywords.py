@@ -17,6 +17,10 @@ REFUSED = frozenset(
     "if then else patternProperties propertyNames contains minContains maxContains uniqueItems "
     "multipleOf unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef".split()
 )
+_MAPS_OF_SCHEMAS = ("properties", "$defs", "definitions", "dependencies", "dependentSchemas")
+_SCHEMAS_WITHIN = (
+    "items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "allOf",
+)  # fmt: skip
 # Values with which keywords constrain nothing. Generators of schemas write them: Zod 4 writes
 # `propertyNames` for each record.
 _ANYTHING: tuple[Any, ...] = (True, {})
@@ -114,6 +118,28 @@ def is_vacuous(key: str, value: Any) -> bool:
     if isinstance(value, dict):
         value = {name: part for name, part in value.items() if name not in ANNOTATIONS}
     return value in _VACUOUS.get(key, ())
+
+
+def enforced(schema: Any) -> Any:
+    """Leaves out, at each level of a schema, the keywords that our compiler or llguidance does not
+    enforce, or not always: an alternative of `oneOf` becomes one of `anyOf`."""
+    if isinstance(schema, list):
+        return [enforced(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: Schema = {}
+    for key, part in schema.items():
+        if key in REFUSED or key in ("not", "pattern"):
+            continue
+        if key in _MAPS_OF_SCHEMAS and isinstance(part, dict):
+            kept[key] = {name: enforced(inner) for name, inner in part.items()}
+        elif key == "oneOf":
+            kept.setdefault("anyOf", enforced(part))
+        elif key in _SCHEMAS_WITHIN:
+            kept[key] = enforced(part)
+        else:
+            kept[key] = part
+    return kept
 
 
 def refuse_unsupported(schema: Schema) -> None:

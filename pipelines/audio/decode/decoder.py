@@ -5,9 +5,11 @@ import asyncio
 import json
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -50,10 +52,8 @@ AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
 MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
 
-# Major brands of MP4 files that may hold audio only; pictures (heic, avif) have their own.
-_MP4_BRANDS = frozenset(
-    "M4A |M4B |M4P |F4A |mp41|mp42|isom|iso2|iso3|iso4|iso5|iso6|dash|qt  ".split("|")
-)
+# Brands of MP4 files that may hold audio, those of 3GP included. Pictures (heic, avif) have others.
+_MP4_BRAND = re.compile(rb"M4[ABPV] |F4[AV] |mp4[12]|iso[m2-9]|dash|cmf[c2]|MSNV|qt  |3g[p2egrs].")
 _EBML = b"\x1a\x45\xdf\xa3"
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
 _TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or try again later"
@@ -280,7 +280,7 @@ def sniff(head: bytes) -> AudioFormat:
         return "flac"
     if head[:4] == b"OggS":
         return "ogg"
-    if head[4:8] == b"ftyp" and head[8:12].decode("latin-1") in _MP4_BRANDS:
+    if head[4:8] == b"ftyp" and any(map(_MP4_BRAND.fullmatch, _brands(head))):
         return "m4a"
     if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # recordings of browsers
         return "webm"
@@ -290,6 +290,14 @@ def sniff(head: bytes) -> AudioFormat:
     if audio != head or _is_mp3_frame(head):
         return "mp3"
     raise InvalidAudio(_REFUSAL if head else "the file is empty")
+
+
+def _brands(head: bytes) -> Iterator[bytes]:
+    """Yields the major and compatible brands of an MP4 file. A recorder's own major brand says less
+    than the standards that it names as compatible."""
+    end = min(int.from_bytes(head[:4]), len(head))
+    yield head[8:12]
+    yield from (head[at : at + 4] for at in range(16, end - 3, 4))
 
 
 def _is_mp3_frame(head: bytes) -> bool:

@@ -68,10 +68,10 @@ ACCEPTED = {
     ),
     "flac": ("flac", "flac"),
     "ogg": ("ogg", "opus,vorbis,flac,speex"),
-    # One demuxer with many names. QuickTime's files may hold PCM.
+    # One demuxer with many names. QuickTime's files may hold PCM, and those of telephones AMR.
     "m4a": (
         "mov,mp4,m4a,3gp,3g2,mj2",
-        "aac,alac,mp3float,opus,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be",
+        "aac,alac,mp3float,opus,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be,amrnb,amrwb",
     ),
     "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),

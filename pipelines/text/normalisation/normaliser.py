@@ -10,6 +10,7 @@ import unicodedata
 from babel import Locale
 
 from pipelines.text.normalisation.formulas import say_formulas
+from pipelines.text.normalisation.notation import without_notation
 from pipelines.text.normalisation.number_words import (
     INDIC,
     LONGEST_GROUPED_NUMBER,
@@ -118,6 +119,7 @@ def normalise(text: str, language: str) -> str:
     Digits are kept where no library supports the language: espeak-ng reads them.
     """
     words = words_for(language)
+    text = without_notation(text, words.readings.tables["tex"])
     text = _ascii_digits(say_formulas(text, words))
     if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
         mark = "\u202f" if words.group_mark.isspace() else words.group_mark

@@ -1,5 +1,6 @@
 """Deepgram's socket `/v1/listen`, with a scripted recogniser."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -269,6 +270,25 @@ async def test_a_stream_without_audio_and_messages_ends_as_the_original(
         (error,), closed, reason = await client.rest()
     assert (closed, reason) == (1011, message) and reason.startswith("NET-0001")
     assert (error["type"], error["code"], error["description"]) == ("Error", "NET-0001", message)
+
+
+@pytest.mark.parametrize("is_slow", [True, False])
+async def test_a_client_that_falls_silent_gets_the_text_of_its_audio_first(
+    stt_server: SocketServer,
+    fake: FakeTranscriber,
+    monkeypatch: pytest.MonkeyPatch,
+    is_slow: bool,
+) -> None:
+    _, message, code = streams.SILENCE
+    monkeypatch.setattr(streams.StreamConversation, "silence", (0.5, message, code))
+    if is_slow:
+        fake.gate.clear()
+        asyncio.get_running_loop().call_later(1.0, fake.gate.set)
+    async with deepgram(stt_server, PATH, **STREAM) as client:
+        await client.send_pcm(loud(1.0), *([quiet(1.0)] if is_slow else []))
+        (*results, error), closed, _ = await client.rest()
+    assert best([one for one in results if one["type"] == "Results"][-1])["transcript"]
+    assert (error["code"], closed) == ("NET-0001", 1011)
 
 
 async def test_the_key_may_follow_token_in_the_subprotocols_of_a_browser(

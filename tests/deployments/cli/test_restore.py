@@ -34,7 +34,7 @@ from deployments.cluster.shared_stores import open_database
 from tests.api.local_server import local_settings, serve_app, serve_services
 from tests.api.local_services import local_services
 from tests.deployments.cli.operated import main
-from tests.migrated import KINDS_OF_DATABASES, connected, empty_postgres, migrate
+from tests.migrated import KINDS_OF_DATABASES, connected, migrate, new_postgres
 from tests.servers import PASSWORD
 
 SAID = "The parrot knows the way to the harbour."
@@ -81,7 +81,7 @@ def kept(
     if request.param == "sqlite":
         yield keep(local_settings(folder))
         return
-    with empty_postgres(request.getfixturevalue("postgres_url")) as url:
+    with new_postgres(request.getfixturevalue("postgres_url")) as url:
         yield keep(replace(local_settings(folder), database_url=url))
 
 

@@ -1,7 +1,11 @@
 """SRT and WebVTT."""
 
+import re
+
+import pytest
+
 from models.stt.base import Word
-from pipelines.stt.subtitles import MAX_CUE_S, to_srt, to_vtt
+from pipelines.stt.subtitles import MAX_CUE_S, paragraphs_of, sentences_of, to_srt, to_vtt
 
 WORDS = [
     Word("Hello", 0.5, 0.9, 0.9),
@@ -11,29 +15,73 @@ WORDS = [
 
 
 def test_cues_are_numbered_break_at_sentences_and_are_escaped() -> None:
-    assert to_srt([(None, WORDS)]) == (
+    assert to_srt([(None, WORDS)], "en") == (
         "1\n00:00:00,500 --> 00:00:01,500\nHello <world>.\n\n"
         "2\n01:01:01,000 --> 01:01:01,500\nAgain\n\n"
     )
-    assert to_vtt([(None, WORDS)]).startswith(
+    assert to_vtt([(None, WORDS)], "en").startswith(
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\nHello &lt;world&gt;.\n\n"
     )
-    assert (to_srt([]), to_vtt([])) == ("", "WEBVTT\n\n")
+    assert (to_srt([], "en"), to_vtt([], "en")) == ("", "WEBVTT\n\n")
 
 
 def test_a_long_text_is_split_into_several_cues() -> None:
     words = [Word("word", float(second), second + 0.9, 0.9) for second in range(30)]
-    assert to_srt([(None, words)]).count("-->") == 30 // int(MAX_CUE_S)
+    assert to_srt([(None, words)], "en").count("-->") == 30 // int(MAX_CUE_S)
 
 
 def test_words_of_languages_without_spaces_are_joined_directly() -> None:
     words = [Word("你", 0, 1, 0.9), Word("好", 1, 2, 0.9)]
-    assert "你好" in to_srt([(None, words)], "")
+    assert "你好" in to_srt([(None, words)], "zh")
 
 
 def test_no_cue_mixes_speakers() -> None:
     turns = [("A", [Word("Hello", 0.0, 0.5, 0.9)]), ("B", [Word("you", 0.6, 1.0, 0.9)])]
-    assert to_srt(turns) == (
+    assert to_srt(turns, "en") == (
         "1\n00:00:00,000 --> 00:00:00,500\nA: Hello\n\n2\n00:00:00,600 --> 00:00:01,000\nB: you\n\n"
     )
-    assert "<v A>Hello\n" in to_vtt(turns)
+    assert "<v A>Hello\n" in to_vtt(turns, "en")
+
+
+@pytest.mark.parametrize(
+    ("language", "sentences"),
+    [
+        ("en", ["Dr. Smith came at 9 a.m. today.", "He left."]),
+        ("en", ["Houses in the U.S. are expensive.", "J. R. R. Tolkien had none."]),
+        ("en", ['He said "Go."', "Then (they went.)", "Why?!", "Because!"]),
+        ("de", ["Das ist z. B. Dr. Weber.", "Er kam am 3. Mai an."]),
+        ("fr", ["Voici M. Dupont.", "Il dort."]),
+        ("ur", ["یہ ایک ہے۔", "وہ دو ہیں۔"]),
+        ("zh", ["他来了。", "「好。」", "我走了。"]),
+    ],
+)
+def test_abbreviations_end_no_sentence_and_quoted_sentences_end(
+    language: str, sentences: list[str]
+) -> None:
+    is_spaced = language != "zh"
+    parts = [sentence.split() if is_spaced else [sentence] for sentence in sentences]
+    texts = [word for part in parts for word in part]
+    words = [Word(text, at / 10, at / 10 + 0.1, 0.9) for at, text in enumerate(texts)]
+    assert [[word.word for word in part] for part in sentences_of(words, language)] == parts
+    assert [part for group in paragraphs_of(words, language) for part in group] == sentences_of(
+        words, language
+    )
+    cues = to_srt([(None, words)], language).split("\n\n")[:-1]
+    assert [cue.split("\n")[2] for cue in cues] == sentences
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [(1, 1), (1, 1)],
+        [(0, 1), (0.9, 1.4), (1.3, 1.2)],
+        [(0, 2), (1, 3), (1, 1)],
+        [(1.0001, 1.0004), (1.0004, 1.0004), (1.2, 1.2)],
+    ],
+)
+def test_every_cue_has_a_length(times: list[tuple[float, float]]) -> None:
+    words = [Word("Yes.", start, end, 0.9) for start, end in times]
+    spans = re.findall(r"(\S+) --> (\S+)", to_srt([(None, words)], "en"))
+    assert all(start < end for start, end in spans)
+    starts = [start for start, _ in spans]
+    assert starts == sorted(starts)

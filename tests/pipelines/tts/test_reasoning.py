@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipelines.tts.cues import plain_tokens
 from pipelines.tts.reasoning import ReasoningFilter
-from tests.cpu_time import cpu_units
+from tests.cpu_time import check_cpu_units
 
 SPOKEN = {
     "Hi <think>a < b</think> there.": "Hi  there.",
@@ -55,4 +55,4 @@ def test_little_text_is_held_back_and_the_work_stays_linear() -> None:
         for tags in ("</think>", "<think></think>"):
             assert reasoning.feed(tags * 30_000) == ""
 
-    assert cpu_units(send) < 20
+    check_cpu_units(send, below=20)

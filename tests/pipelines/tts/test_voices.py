@@ -198,6 +198,15 @@ async def test_the_models_for_new_custom_voices_are_chosen_by_engine_names(
         assert [model.engine for model in found] == expected
 
 
+async def test_voices_are_found_by_the_names_that_their_engine_gives_them(
+    own: ReadyCustomVoices, speaker: Watched
+) -> None:
+    directory = pipeline(speaker, own).directory
+    for offered in await directory.voices():
+        voice = await directory.find_named(offered.info.key.upper(), None)
+        assert (voice.info.engine, voice.info.key) == (TONE_ENGINE, offered.info.key)
+
+
 async def test_a_custom_voice_precedes_a_stock_voice_of_its_name(
     database: Database, files: Files, own: ReadyCustomVoices, speaker: Watched
 ) -> None:

@@ -6,9 +6,10 @@ const narrow = matchMedia("(max-width: 639px)");
 const width = () => (narrow.matches ? 340 : 640); // units; text keeps its size on phones
 narrow.addEventListener("change", () => document.querySelectorAll(".chart").forEach((one) => one.replaceWith(one.draw())));
 
-function frame(draw, title, height, ...content) {
-  const picture = svg("svg", { viewBox: `0 0 ${width()} ${height}`, role: "img", "aria-label": title }, ...content);
-  return Object.assign(h("figure.chart", h("figcaption.hint", title), picture), { draw });
+// A chart of what `content` draws in a width; `draw` makes it again.
+function chart(title, height, content) {
+  const picture = svg("svg", { viewBox: `0 0 ${width()} ${height}`, role: "img", "aria-label": title }, ...content(width()));
+  return Object.assign(h("figure.chart", h("figcaption.hint", title), picture), { draw: () => chart(title, height, content) });
 }
 
 const label = (x, y, text, anchor = "start") => {
@@ -18,8 +19,7 @@ const label = (x, y, text, anchor = "start") => {
 };
 
 // Bars by day; each day is {label, parts: [[class, value]]}.
-export function barChart(name, days, show) {
-  const WIDTH = width();
+export const barChart = (name, days, show) => chart(name, 200, (WIDTH) => {
   const [height, left, bottom, top] = [200, 62, 24, 12];
   const sums = days.map((one) => one.parts.reduce((sum, [, value]) => sum + value, 0));
   const most = Math.max(...sums, 1e-9);
@@ -45,12 +45,11 @@ export function barChart(name, days, show) {
     const every = Math.ceil(days.length / (WIDTH / 90));
     if (at % every === 0) drawn.push(label(left + (at + 0.5) * step, height - 6, one.label, "middle"));
   });
-  return frame(() => barChart(name, days, show), name, height, ...drawn);
-}
+  return drawn;
+});
 
 // Lines over one axis. `lines` are [class, [[x, y], …]], `ticks` [[x, text], …].
-export function lineChart(title, lines, { ticks = [], from = 0 } = {}) {
-  const WIDTH = width();
+export const lineChart = (title, lines, { ticks = [], from = 0 } = {}) => chart(title, 180, (WIDTH) => {
   const [height, left, bottom, top] = [180, 8, 24, 8];
   const points = lines.flatMap(([, all]) => all);
   const xs = points.map(([x]) => x);
@@ -67,20 +66,19 @@ export function lineChart(title, lines, { ticks = [], from = 0 } = {}) {
   for (const [kind, all] of lines) {
     drawn.push(svg("path", { class: `line ${kind}`, d: all.map(([x, y], at) => `${at ? "L" : "M"}${atX(x).toFixed(1)} ${atY(y).toFixed(1)}`).join("") }));
   }
-  return frame(() => lineChart(title, lines, { ticks, from }), title, height, ...drawn);
-}
+  return drawn;
+});
 
 // Likeness of a few, as bars from 0 to 1: [name, value, class].
-export function rankChart(title, rows, show) {
-  const WIDTH = width();
-  const size = 24;
+const RANK = 24; // units of height
+
+export const rankChart = (title, rows, show) => chart(title, rows.length * RANK, (WIDTH) => {
   const left = WIDTH / 4;
-  const drawn = rows.flatMap(([name, value, kind], at) => {
-    const y = at * size;
+  return rows.flatMap(([name, value, kind], at) => {
+    const y = at * RANK;
     const width = Math.max(0, value) * (WIDTH - left - 60);
     return [label(left - 8, y + 15, name.length > left / 7 ? `${name.slice(0, left / 7 - 1)}…` : name, "end"), svg("rect", { x: left, y: y + 4, width, height: 15, rx: 3, class: `bar-part ${kind}` }), label(left + width + 6, y + 15, show(value))];
   });
-  return frame(() => rankChart(title, rows, show), title, rows.length * size, ...drawn);
-}
+});
 
 export const chartKey = (items) => h("p.chart-key", items.map(([kind, text]) => h("span.key-item", { class: kind }, text)));

@@ -20,11 +20,13 @@ export async function chooseLanguage() {
 }
 
 // The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`, and an owner,
-// who pays nothing, `….free`.
+// who pays nothing, `….free`; of a
+// price, such an owner reads nothing else.
 export function t(key, values = {}) {
   const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
   const chosen = key + variant;
   const text = texts[chosen];
+  if (isOwner() && !variant && /price/.test(key)) return "";
   if (text === undefined) throw new Error(`there is no text for ${key}`);
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));
 }

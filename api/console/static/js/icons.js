@@ -1,5 +1,4 @@
 // Icons by name, from `icons.svg`: paths of a 24 by 24 grid, drawn with strokes.
-const SOLID = new Set(["play", "stop", "record"]);
 const SVG = "http://www.w3.org/2000/svg";
 
 export function svg(name, attributes = {}, ...children) {
@@ -10,8 +9,5 @@ export function svg(name, attributes = {}, ...children) {
 }
 
 export function icon(name) {
-  const made = svg("svg", { class: "icon", "aria-hidden": "true", focusable: "false" });
-  made.append(svg("use", { href: `/console/icons.svg#${name}` }));
-  if (SOLID.has(name)) made.classList.add("solid");
-  return made;
+  return svg("svg", { class: "icon", "aria-hidden": "true", focusable: "false" }, svg("use", { href: `/console/icons.svg#${name}` }));
 }

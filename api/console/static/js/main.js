@@ -202,7 +202,6 @@ async function begin() {
   const link = LINK.exec(location.hash)?.[1];
   if (link) history.replaceState(null, "", location.pathname);
   await chooseLanguage();
-  skip.textContent ||= "";
   listen();
   recall();
   if (link) {

@@ -65,6 +65,9 @@ function inline(text) {
   return [...parts, text.slice(from)].filter((one) => one !== "");
 }
 
+// Lines of one kind join in one element.
+const KINDS = [["ul", /^\s*[-*+]\s+(.*)/], ["ol", /^\s*\d+[.)]\s+(.*)/], ["blockquote", /^>\s?(.*)/], ["p", /([^]*)/]];
+
 export function markdown(text) {
   const made = h("div.markdown");
   let lines = [];
@@ -72,8 +75,7 @@ export function markdown(text) {
   const flush = () => {
     if (!lines.length) return;
     if (kind === "ul" || kind === "ol") made.append(h(kind, lines.map((line) => h("li", inline(line)))));
-    else if (kind === "quote") made.append(h("blockquote", h("p", inline(lines.join("\n")))));
-    else made.append(h("p", inline(lines.join("\n"))));
+    else made.append(kind === "p" ? h("p", inline(lines.join("\n"))) : h(kind, h("p", inline(lines.join("\n")))));
     lines = [];
   };
   const add = (next, line) => {
@@ -94,17 +96,14 @@ export function markdown(text) {
       continue;
     }
     const heading = /^#{1,6}\s+(.*)/.exec(line);
-    const bullet = /^\s*[-*+]\s+(.*)/.exec(line);
-    const numbered = /^\s*\d+[.)]\s+(.*)/.exec(line);
-    const quoted = /^>\s?(.*)/.exec(line);
     if (!line.trim()) flush();
     else if (heading) {
       flush();
       made.append(h("p", h("strong", inline(heading[1]))));
-    } else if (bullet) add("ul", bullet[1]);
-    else if (numbered) add("ol", numbered[1]);
-    else if (quoted) add("quote", quoted[1]);
-    else add("p", line);
+    } else {
+      const [next, pattern] = KINDS.find(([, one]) => one.test(line));
+      add(next, pattern.exec(line)[1]);
+    }
   }
   flush();
   return made;

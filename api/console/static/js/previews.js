@@ -6,7 +6,7 @@ import { t } from "./i18n.js";
 import { about, on } from "./session.js";
 import { get, put } from "./store.js";
 import { busy, h, iconButton, select, setButton } from "./ui.js";
-import { refreshCredit, voices as allVoices } from "./work.js";
+import { follow, refreshCredit } from "./work.js";
 
 const sentences = about.previews || {};
 const cache = new Map(); // blobs of previews by voice
@@ -79,10 +79,9 @@ export function voiceSelect([first, text], place, properties = {}) {
   };
   const option = (voice) => new Option(voice.grade ? `${voice.name} (${t(`language.${voice.grade}`)})` : voice.name, voice.voice_id);
   box.preview = previewButton(chosen, place);
-  on("voices", (listed) => box.fill(listed));
-  box.fill = (listed) => {
+  const fill = (found) => {
     const before = box.value;
-    all = listed;
+    all = found;
     const groups = byLanguage(all).map(([label, voices]) => h("optgroup", { label }, voices.map(option)));
     box.replaceChildren(new Option(text, first), ...groups);
     box.value = [...box.options].some((one) => one.value === before) ? before : first;
@@ -90,6 +89,6 @@ export function voiceSelect([first, text], place, properties = {}) {
   };
   box.addEventListener("change", () => { stopShort(); fit(); });
   fit();
-  allVoices().then(box.fill, () => {});
+  follow("voices", fill);
   return box;
 }

@@ -34,9 +34,9 @@ export function endWork() {
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));
 
 export function keep(secret, user, place = sessionStorage) {
-  forget(place);
-  place.setItem(CREDENTIAL, secret);
+  place.setItem(CREDENTIAL, secret); // never removed before: other tabs would see that, and sign out
   if (user) place.setItem(USER, JSON.stringify({ email: user.email, name: user.name }));
+  else place.removeItem(USER);
   session.user = user || null;
   locked = false;
 }

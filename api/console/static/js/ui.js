@@ -98,10 +98,6 @@ export function range(label, { min, max, step, value, show = (v) => v, ...more }
   const made = field(label, input, { kind: "range" });
   made.firstChild.append(output);
   made.input = input;
-  made.set = (to) => {
-    input.value = to;
-    update();
-  };
   return made;
 }
 
@@ -167,14 +163,13 @@ export const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.i
 // Where a job takes what is too long for a page.
 export const jobLink = (kind) => h("a", { href: `#/jobs/${kind}` }, t(`jobs.instead.${kind}`));
 
-function helpFor(error) {
-  if (error.job) return jobLink(error.job);
-  if (error.code === "insufficient_credit" || error.code === "insufficient_quota") {
-    return h("a", { href: "#/account/overview" }, t("error.credit_help"));
-  }
-  if (["plan_required", "storage_limit"].includes(error.code)) return h("a", { href: "#/account/overview" }, t("error.plan_help"));
-  if (error.code === "insufficient_scope") return h("p", t("error.scope_help"));
-  return null;
+// What the overview of the account shows of a refusal, by the code of the service.
+const OVERVIEW_HELP = { insufficient_credit: "credit", insufficient_quota: "credit", plan_required: "plan", storage_limit: "plan" };
+
+function helpFor({ job, code }) {
+  if (job) return jobLink(job);
+  if (code === "insufficient_scope") return h("p", t("error.scope_help"));
+  return OVERVIEW_HELP[code] && h("a", { href: "#/account/overview" }, t(`error.${OVERVIEW_HELP[code]}_help`));
 }
 
 // Messages of the service name their field first: "text: has 6000 characters".
@@ -192,9 +187,14 @@ function named(error, made) {
   const label = control?.labels?.[0];
   if (!(error instanceof ApiError) || !label) return error;
   error.message = `${label.textContent}: ${error.message.slice(whole.length)}`;
+  markInvalid(control);
+  return error;
+}
+
+// Until it is changed.
+export function markInvalid(control) {
   control.setAttribute("aria-invalid", "true");
   control.addEventListener("input", () => control.removeAttribute("aria-invalid"), { once: true });
-  return error;
 }
 
 // An error of the page itself, such as a microphone that is not there.
@@ -299,6 +299,22 @@ export function readTools(box) {
 export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));
 export const toolResult = (properties = {}) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, ...properties });
 
+// Draws the rows of a list, each made by `row` with its `update`. A row stays while its key does, so that the
+// focus does, too.
+export function drawRows(list, items, row, keyOf) {
+  const rows = new Map([...list.children].map((one) => [one.dataset.key, one]));
+  const focused = document.activeElement;
+  const next = items.map((item) => {
+    const key = keyOf(item);
+    const made = rows.get(key) || row(item);
+    made.dataset.key = key;
+    made.update?.(item);
+    return made;
+  });
+  if (next.length !== rows.size || next.some((one, at) => one !== list.children[at])) list.replaceChildren(...next);
+  if (focused.isConnected) focused.focus();
+}
+
 // A button that lets choose files, and its input; `onfiles` gets them and the button.
 export function filePicker(text, accept, onfiles, { multiple = false, ...more } = {}) {
   const input = h("input.offscreen", { type: "file", accept, multiple, tabIndex: -1, "aria-label": more.label || text });
@@ -311,10 +327,29 @@ export function filePicker(text, accept, onfiles, { multiple = false, ...more } 
   return [made, input];
 }
 
-// A button that records and stops.
-export function setRecording(made, isOn, name, text) {
-  made.classList.toggle("recording", isOn);
-  setButton(made, name, text);
+// A button that begins a work, and ends it while it runs: `work(stopBy)` passes what ends it to `stopBy`. The
+// button looks as `idle` and `running` say, each an icon and a text.
+export function workButton(idle, running, work, properties) {
+  let stop = null;
+  const made = button("", () => (stop ? stop() : made.run()), properties);
+  const show = () => {
+    made.classList.toggle("running", stop !== null);
+    setButton(made, ...(stop ? running : idle));
+  };
+  made.stop = () => stop?.();
+  made.run = async () => {
+    stop = () => {}; // a click during the start begins no second work
+    show();
+    try {
+      await work((end) => { stop = end; });
+    } finally {
+      stop = null;
+      show();
+    }
+  };
+  on("leave", made.stop);
+  show();
+  return made;
 }
 
 // True when the user agrees. `word` must be typed where the act cannot be undone.
@@ -373,20 +408,12 @@ export async function copy(text) {
   }
 }
 
-export function copyButton(text, { label = t("action.copy"), kind = "small", of } = {}) {
-  const said = h("span", label);
-  return h("button", {
-    type: "button",
-    class: `button ${kind}`,
-    "aria-label": of,
-    onclick: async () => {
-      await copy(typeof text === "function" ? text() : text);
-      said.textContent = t("action.copied");
-      announce(t("action.copied"));
-      setTimeout(() => { said.textContent = label; }, 1600);
-    },
-  }, icon("copy"), said);
-}
+export const copyButton = (text, { label = t("action.copy"), of } = {}) => button(label, async (_, made) => {
+  await copy(typeof text === "function" ? text() : text);
+  made.lastChild.textContent = t("action.copied");
+  announce(t("action.copied"));
+  setTimeout(() => { made.lastChild.textContent = label; }, 1600);
+}, { icon: "copy", kind: "small", label: of });
 
 // Says a short text to screen readers, for what is only seen.
 export function announce(text) {
@@ -467,7 +494,7 @@ export function panelParts(panel, makers, onchoose = () => {}) {
   };
   const element = tabs(t(`${panel}.parts`), Object.keys(makers).map((name) => [name, t(`${panel}.${name}`), () => part(name)]), (name) => {
     for (const [other, one] of made) if (other !== name) one.hide?.();
-    part(name).show();
+    part(name).show?.();
     onchoose(name);
   }, panel);
   return {
@@ -482,6 +509,9 @@ export const card = (title, ...children) => {
   const heading = h("h2", { id: newId("card") }, title);
   return h("section.card", { "aria-labelledby": heading.id }, heading, ...children);
 };
+
+// Cards that are shown together.
+export const stacked = (...cards) => Object.assign(h("div.stack", cards), { show: () => cards.forEach((one) => one && one.show?.()) });
 
 // A card that stands behind the job of its page.
 export function aside(...content) {

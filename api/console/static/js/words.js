@@ -8,8 +8,9 @@ export function wordsView({ onseek, label }) {
   let shown = [];
   let current = -1;
 
-  const element = (word, text) => {
-    const one = h("button.word", { type: "button", tabIndex: -1, onclick: () => onseek(word.start) }, text);
+  // The button of a word; Tab enters the first.
+  made.word = (word, text = word.word.trim()) => {
+    const one = h("button.word", { type: "button", tabIndex: shown.length ? -1 : 0, onclick: () => onseek(word.start) }, text);
     shown.push({ one, start: word.start, end: word.end });
     return one;
   };
@@ -31,23 +32,17 @@ export function wordsView({ onseek, label }) {
   };
   made.show = (words, text, written = (part) => part) => {
     made.clear();
-    if (text === undefined) words.forEach((word) => made.append(element(word, word.word.trim()), " "));
+    if (text === undefined) words.forEach((word) => made.append(made.word(word), " "));
     else {
       const letters = [...text]; // offsets are code points
       let at = 0;
       for (const word of words) {
         const [gap, said] = [[at, word.text_start], [word.text_start, word.text_end]].map(([from, to]) => written(letters.slice(from, to).join("")));
-        made.append(gap, element(word, said));
+        made.append(gap, made.word(word, said));
         at = word.text_end;
       }
       made.append(written(letters.slice(at).join("")));
     }
-    if (shown.length) shown[0].one.tabIndex = 0;
-  };
-  made.append_ = (word, text) => {
-    const one = element(word, text);
-    if (shown.length === 1) one.tabIndex = 0;
-    return one;
   };
   made.mark = (seconds, isPlaying) => {
     let at = -1;

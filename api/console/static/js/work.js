@@ -15,9 +15,22 @@ function once(name, work) {
   return kept.get(name);
 }
 
-export const voices = () => once("voices", () => list("/default-voices", "data"));
+const LISTS = { voices: "/default-voices", dictionaries: "/pronunciations?limit=100" };
+export const sharedList = (name) => once(name, () => list(LISTS[name], "data"));
+
+// Calls `show` with a list, now and whenever it has changed.
+export function follow(name, show, fail = () => {}) {
+  on(name, show);
+  return sharedList(name).then(show, fail);
+}
+
+// After a voice or a dictionary is made, changed or deleted.
+export async function changed(name) {
+  kept.delete(name);
+  emit(name, await sharedList(name));
+}
+
 const byName = (one, other) => one.name.localeCompare(other.name);
-export const dictionaries = () => once("dictionaries", () => list("/pronunciations?limit=100", "data"));
 const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
 // The name of a language, with how well it is recognised where that was measured.
 const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
@@ -63,23 +76,11 @@ export async function tellModel(about, box) {
   if (coming) lines.push(t(coming.problem ? "model.waits" : "model.coming", { ...coming, share }));
   about.textContent = lines.join(" ");
   if (!coming) return;
-  forget("models");
+  kept.delete("models");
   setTimeout(() => about.isConnected && tellModel(about, box).catch(() => {}), 5000);
 }
 
-export const forget = (...names) => (names.length ? names.forEach((name) => kept.delete(name)) : kept.clear());
-
-// After a voice is ready or gone: every list of voices is drawn again.
-export async function voicesChanged() {
-  forget("voices");
-  emit("voices", await voices());
-}
-
-// After a dictionary is made, changed or deleted.
-export async function dictionariesChanged() {
-  forget("dictionaries");
-  emit("dictionaries", await dictionaries());
-}
+export const forget = () => kept.clear();
 
 // The list of a panel, read again and again: `draw` shows it, and returns after how many milliseconds it is
 // read again, or 0. Failures are shown in `place`.

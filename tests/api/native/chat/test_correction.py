@@ -15,7 +15,7 @@ from models.weights.store import WeightStore
 from pipelines.correction.edits import Edit, apply_edits
 from tests.api.chat_server import ChatServer, serve_chat
 from tests.api.native.chat.test_chat import INFO, events
-from tests.cpu_time import cpu_units
+from tests.cpu_time import check_cpu_units
 from tests.engines.echo import EchoConfig, EchoEngine
 
 
@@ -290,7 +290,7 @@ def test_the_cpu_time_of_a_correction_by_rules_is_bounded(server: ChatServer, te
         response = post(server, body)
         assert response.status_code == 200, response.text
 
-    assert cpu_units(ask) < 250
+    check_cpu_units(ask, below=250)
 
 
 def test_a_text_of_too_many_paragraphs_is_refused_before_they_are_corrected(

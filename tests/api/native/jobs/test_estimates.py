@@ -96,7 +96,7 @@ LANGUAGES = (
 ).encode()
 
 
-async def test_chapters_are_read_by_voices_of_their_languages_or_a_warning_says_why_not(
+async def test_chapters_are_read_by_voices_of_their_languages_or_warned_of(
     client: httpx.AsyncClient,
     auth: Headers,
     services: Services,

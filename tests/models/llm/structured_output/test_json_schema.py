@@ -17,7 +17,7 @@ from models.llm.structured_output.ast import MAX_GRAMMAR_CHARS, Grammar, SchemaE
 from models.llm.structured_output.json_schema import NARROW, Bounds
 from models.llm.structured_output.notations import to_gbnf
 from models.llm.tool_calls import MARK, ToolTextReader
-from tests.cpu_time import cpu_units
+from tests.cpu_time import check_cpu_units
 from tests.models.llm.structured_output.gbnf_samples import parse, sample
 from tests.models.llm.structured_output.schemas import BAD, GOOD, HOSTILE
 
@@ -67,7 +67,7 @@ def test_a_hostile_schema_is_refused_or_stays_small_within_the_cpu_limit(name: s
         with suppress(SchemaError):
             assert len(to_gbnf(grammar_of(HOSTILE[name]))) < 2 * MAX_GRAMMAR_CHARS
 
-    assert cpu_units(write) < 50
+    check_cpu_units(write, below=50)
 
 
 _BOUND = st.integers(-2000, 2000) | st.decimals(-99, 99, places=3).map(float)

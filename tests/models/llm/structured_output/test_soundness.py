@@ -3,6 +3,7 @@ judge of random schemas and values."""
 
 import json
 import re
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
 from models.llm.base import GenerationRequest
+from models.llm.llama_cpp import _compile as compile_
 from models.llm.structured_output.answer import answer_grammar
-from models.llm.structured_output.ast import Grammar, SchemaError
+from models.llm.structured_output.ast import Grammar, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import NARROW, WIDE
 from models.llm.structured_output.llguidance import TextMatcher, to_llguidance
 from models.llm.structured_output.parser_state import ParserState
@@ -326,3 +328,37 @@ def test_arguments_are_an_object_whichever_compiler_takes_them(kind: str | list[
     for made in (grammar, TextMatcher(LIBRARY, to_llguidance(asked))):
         call = f"{MARK}{BEFORE_NAME}f{AFTER_NAME}"
         assert not takes(made, f"{call}null{END}")
+
+
+_OPEN = record({"n": {"type": "integer"}}, "n", additionalProperties=False)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"properties": {"n": {"type": "integer", "uniqueItems": True}}},
+        {"if": {"required": ["n"]}, "then": {"required": ["n"]}},
+        {"propertyNames": {"maxLength": 1}},
+        {"not": {"const": {"n": 0}}},
+        {"oneOf": [{"type": "object"}, {"required": ["n"]}]},
+        {"properties": {"n": {"type": "integer"}, "word": strings(pattern="^(?=a)b$")}},
+        {"properties": {"n": {"type": "integer"}, "all": {"contains": {"const": 1}}}},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_tool_that_is_not_strict_may_have_any_valid_schema(more: dict[str, Any]) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": _OPEN | more}}
+    strict = GenerationRequest((), tools=(tool,), strict_tools=frozenset({"f"}))
+    with pytest.raises(SchemaError, match="^tools: the parameters of 'f'"):
+        compile_(strict, LIBRARY, WorkBudget())
+    grammar = compile_(replace(strict, strict_tools=frozenset()), LIBRARY, WorkBudget())
+    assert grammar is not None
+    call = f"{MARK}{BEFORE_NAME}f{AFTER_NAME}"
+    assert takes(grammar, f'{call}{{"n": 7}}{END}')
+    assert not takes(grammar, f'{call}{{"n": "seven"}}{END}')
+
+
+def test_the_schema_of_a_lax_tool_must_be_one_all_the_same() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": record({"n": {"type": 7}})}}
+    with pytest.raises(SchemaError, match="properties.n: type: it must be a string or a list"):
+        compile_(GenerationRequest((), tools=(tool,)), LIBRARY, WorkBudget())

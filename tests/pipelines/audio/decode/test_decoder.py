@@ -55,6 +55,24 @@ async def test_every_container_format_is_decoded_to_the_same_tone(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(("codec", "rate"), [("libopencore_amrnb", 8000), ("aac", 16_000)])
+async def test_recordings_of_telephones_are_decoded(
+    decoder: AudioDecoder, tmp_path: Path, codec: str, rate: int
+) -> None:
+    path = tmp_path / "0"
+    with av.open(path, "w", format="3gp") as container:
+        stream: Any = container.add_stream(codec, rate=rate, layout="mono")
+        samples = (tone(2, rate) * 32767).astype("i2")
+        frame = av.AudioFrame.from_ndarray(samples[None, :], "s16", "mono")
+        frame.sample_rate = rate
+        for part in (*av.AudioResampler(stream.format.name, "mono", rate).resample(frame), None):
+            container.mux(stream.encode(part))
+    audio = await decoder.decode(path)
+    assert audio.format == "m4a"
+    assert audio.duration_s == pytest.approx(2, abs=0.2)
+    assert pitch_hz(audio.pcm, audio.sample_rate) == pytest.approx(220, abs=2)
+
+
 @pytest.mark.parametrize("kind", CODECS)
 async def test_what_this_service_writes_it_reads(
     decoder: AudioDecoder, tmp_path: Path, kind: FileFormat

@@ -14,6 +14,17 @@ def test_the_container_format_is_sniffed_from_the_first_bytes(kind: str) -> None
 
 
 @pytest.mark.parametrize(
+    "brands",
+    ["M4A ", "qt  ", "3gp4", "3gp6", "3g2a", "M4V ", "MSNV", "iso8", "cmfc", "dash"]
+    + ["ABCDisom", "ABCDMSNVmp42", "mp42" + "ABCD" * 30],
+)
+def test_any_brand_of_audio_makes_an_mp4_file(brands: str) -> None:
+    listed = brands[:4] + "\0\0\0\0" + brands[4:]
+    head = (len(listed) + 8).to_bytes(4) + b"ftyp" + listed.encode() + b"\0\0\0\x08free"
+    assert sniff(head[:HEAD_BYTES]) == "m4a"
+
+
+@pytest.mark.parametrize(
     ("kind", "frame"), [("aac", b"\xff\xf1\x50\x80"), ("mp3", b"\xff\xfb\x90\0")]
 )
 @pytest.mark.parametrize("length", [0, 300, MOST_TAG_BYTES + 100])
@@ -30,6 +41,7 @@ def test_what_is_behind_a_tag_decides(kind: str, frame: bytes, length: int) -> N
         b"R",
         b"RIFF\0\0\0\0AVI ",
         b"\0\0\0\x20ftypavif",
+        b"\0\0\0\x18ftypheic\0\0\0\0mif1heic\0\0\0\x10isom",
         b"\xff\xf1\xfc\x80",  # ADTS of a sample rate that does not exist
         b"\xff\xff\xff\xff",
         b"\xff\xfb\xf0\x00",  # a bitrate that does not exist

@@ -1,7 +1,7 @@
 // The microphone as 16-bit samples, and its level.
 import { t } from "../i18n.js";
 import { explained, field, h } from "../ui.js";
-import { RATE } from "./pcm.js";
+import { RATE, wav } from "./pcm.js";
 
 const REASONS = {
   NotFoundError: "mic.none",
@@ -35,6 +35,23 @@ export async function openMicrophone({ device = "", rate = RATE, clean = true } 
     source.connect(node);
   };
   return { begin, close, meter, stream };
+}
+
+// Records into a WAV file, which the service takes everywhere. Resolves when it records; `stop()` gives the file.
+export async function record({ device, ontick }) {
+  const microphone = await openMicrophone({ device, clean: false });
+  const pieces = [];
+  let bytes = 0;
+  await microphone.begin((piece) => {
+    pieces.push(piece);
+    bytes += piece.length;
+    ontick(bytes / 2 / RATE);
+  });
+  const stop = async () => {
+    await microphone.close();
+    return wav(pieces, RATE);
+  };
+  return { stop, meter: microphone.meter };
 }
 
 // A choice of the microphone. Browsers name the devices once one has been allowed.

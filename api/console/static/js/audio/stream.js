@@ -9,7 +9,6 @@ export class Stream {
     this.pieces = []; // all bytes, for a file
     this.ends = 0; // of the audio scheduled so far, on the context's clock
     this.began = null; // when the first of it sounds
-    this.rest = null; // half a sample between two pieces
     this.begin();
   }
 
@@ -23,14 +22,6 @@ export class Stream {
   }
 
   play(bytes) {
-    if (this.rest) {
-      bytes = new Uint8Array([...this.rest, ...bytes]);
-      this.rest = null;
-    }
-    if (bytes.length % 2) {
-      this.rest = bytes.slice(-1);
-      bytes = bytes.slice(0, -1);
-    }
     if (!bytes.length) return;
     this.pieces.push(bytes);
     const samples = new Int16Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));

@@ -50,11 +50,10 @@ export function liveMeter(label) {
     const { pen, width, height } = prepared(canvas);
     const count = Math.floor(width / STEP);
     levels = levels.slice(-count);
-    pen.fillStyle = color(canvas, "--accent");
-    const silent = color(canvas, "--wave");
+    const [loud, silent] = [color(canvas, "--accent"), color(canvas, "--wave")];
     for (let i = 0; i < count; i += 1) {
       const level = levels[levels.length - count + i] ?? 0;
-      pen.fillStyle = level > 0.01 ? color(canvas, "--accent") : silent;
+      pen.fillStyle = level > 0.01 ? loud : silent;
       bar(pen, i * STEP, Math.max(3, Math.min(1, level * 2.2) * (height - 4)), height);
     }
   };

@@ -18,7 +18,7 @@ const REQUESTS = {
     { title: t("account.keys"), method: "GET", path: "/developer/api" },
   ],
   webhooks: () => [{ title: t("hooks.new"), path: "/webhooks", json: { url: "https://example.com/hook", events: ["tts.completed"] } }],
-  settings: () => [{ title: t("settings.workspace"), method: "PUT", path: "/auth/workspace", json: { retention: "standard" } }],
+  settings: () => [{ title: t("word.workspace"), method: "PUT", path: "/auth/workspace", json: { retention: "standard" } }],
   audit: () => [{ title: t("account.audit"), method: "GET", path: "/audit" }],
 };
 

@@ -28,16 +28,11 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, failu
   };
   const logIn = () => account("/auth/login", { autocomplete: "current-password" }, t("enter.log_in"), t("enter.forgotten"));
 
-  const withKey = () => {
-    const key = h("input", { name: "key", autocomplete: "off", spellcheck: false, required: true });
-    return form(place, () => enter(key.value.trim()),
-      field(t("enter.key"), key, { hint: t("enter.key_hint") }), wideButton(t("enter.go_key")));
-  };
-
-  const withToken = () => {
-    const token = h("input", { type: "password", name: "token", autocomplete: "off", required: true });
-    return form(place, () => enterAsOperator(token.value.trim()),
-      field(t("enter.token"), token, { hint: t("enter.token_hint") }), wideButton(t("enter.go_token")));
+  // With a secret alone: an API key, or the operator's token.
+  const withSecret = (name, type, submit) => () => {
+    const secret = h("input", { name, type, autocomplete: "off", spellcheck: false, required: true });
+    return form(place, () => submit(secret.value.trim()),
+      field(t(`enter.${name}`), secret, { hint: t(`enter.${name}_hint`) }), wideButton(t(`enter.go_${name}`)));
   };
 
   const hints = h("div.stack");
@@ -45,8 +40,8 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, failu
   const modes = tabs(t("enter.modes"), [
     ...(isOpen ? [["signup", t("enter.sign_up"), signUp]] : []),
     ["login", t("enter.log_in"), logIn],
-    ["key", t("enter.use_key"), withKey],
-    ...(about.operator ? [["operator", t("nav.operator"), withToken]] : []),
+    ["key", t("enter.use_key"), withSecret("key", "text", enter)],
+    ...(about.operator ? [["operator", t("nav.operator"), withSecret("token", "password", enterAsOperator)]] : []),
   ], (mode) => {
     place.clear();
     hints.hidden = mode === "operator"; // which has no account

@@ -42,7 +42,7 @@ export default function makeJobs() {
     const kept = await facts;
     const body = formOf({ ...written.chosen(), name: file.name, parts: partsOf(kept) });
     const job = await upload("/jobs/transcriptions", body, told(transcribing));
-    recording.clear();
+    recording.sent(file);
     await list.upload(job.id, kept, file, transcribing);
     transcribing.say(t("jobs.begun", { name: file.name }));
   }, recording, field(t("word.language"), written.language),

@@ -5,8 +5,8 @@ import { liveMeter } from "../audio/waveform.js";
 import { codeButton } from "../code.js";
 import { t, usd } from "../i18n.js";
 import { voiceSelect } from "../previews.js";
-import { on, price } from "../session.js";
-import { aside, button, field, form, h, jsonField, panelHead, readTools, select, setRecording, status, toolCall, toolResult } from "../ui.js";
+import { price } from "../session.js";
+import { aside, button, field, form, h, jsonField, panelHead, readTools, select, status, toolCall, toolResult, workButton } from "../ui.js";
 import { fillLanguages, fillModels, refreshCredit } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
@@ -40,11 +40,9 @@ export default function makeTalk() {
   const ours = liveMeter(t("talk.your_level"));
   const theirs = liveMeter(t("talk.their_level"));
   const delay = h("p.delay", { title: t("talk.delay_about") });
-  const none = h("p.empty", t("talk.none"));
   const log = h("div.turns", { role: "log", "aria-live": "polite", "aria-label": t("talk.conversation"), tabIndex: 0 });
-  const start = button(t("talk.start"), () => (call ? call.hangUp() : run()), { icon: "talk", kind: "main", id: "talk-start" });
+  const start = workButton(["talk", t("talk.start")], ["hangup", t("talk.stop")], (stopBy) => converse(stopBy), { kind: "main microphone", id: "talk-start" });
   let lines = new Map(); // by item
-  let call = null;
 
   const toolsOf = () => readTools(tools).map((one) => ({ type: "function", ...one }));
   const wish = () => ({ model: model.value, instructions: instructions.value, voice: voice.value, turns: turns.value, language: language.value, tools: toolsOf() });
@@ -79,7 +77,7 @@ export default function makeTalk() {
     },
     timed: (item, stages) => {
       lineOf(item, "assistant").made.append(latency(stages));
-      delay.textContent = t("talk.delay", { n: sumOf(stages) });
+      delay.textContent = t("unit.delay", { n: sumOf(stages) });
       end();
     },
     call: (name, given, answer) => {
@@ -95,7 +93,7 @@ export default function makeTalk() {
       end();
     },
   };
-  const run = async () => {
+  const converse = async (stopBy) => {
     place.clear();
     hush();
     try {
@@ -103,25 +101,20 @@ export default function makeTalk() {
       lines = new Map();
       log.replaceChildren();
       delay.textContent = "";
-      none.hidden = true;
-      setRecording(start, true, "hangup", t("talk.stop"));
       place.say(t("word.connecting"));
-      call = talk(wished, device.value, view);
+      const call = talk(wished, device.value, view);
+      stopBy(call.hangUp);
       await call.done;
       place.say(t("talk.ended"));
     } catch (error) {
-      place.fail(error, run);
+      place.fail(error, start.run);
     } finally {
-      call = null;
-      setRecording(start, false, "talk", t("talk.start"));
       ours.detach();
       theirs.detach();
-      none.hidden = log.childElementCount > 0;
       refreshCredit();
     }
   };
 
-  on("leave", () => call?.hangUp());
   fillLanguages(language);
   fillModels(model).catch(() => {});
 
@@ -140,7 +133,7 @@ export default function makeTalk() {
         h("div.call-meters",
           h("figure", h("figcaption", t("word.you")), ours),
           h("figure", h("figcaption", t("talk.agent")), theirs)),
-        none, log),
+        h("p.empty.none", t("talk.none")), log),
       aside(t("talk.agent"),
         field(t("talk.instructions"), instructions), h("div.with-preview", field(t("voices.title"), voice), voice.preview),
         h("details", h("summary", t("word.options")), h("div.stack",

@@ -7,8 +7,8 @@ import { previewButton } from "../previews.js";
 import { go } from "../router.js";
 import { about, price } from "../session.js";
 import { setting } from "../store.js";
-import { act, button, card, chosenIn, explained, field, form, formDialog, h, panelHead, removed, select, status, statusBadge, submitButton } from "../ui.js";
-import { fillVoiceLanguages, refreshCredit, told, voicesChanged, watch } from "../work.js";
+import { act, button, card, chosenIn, drawRows, explained, field, form, formDialog, h, panelHead, removed, select, status, statusBadge, submitButton } from "../ui.js";
+import { changed, fillVoiceLanguages, refreshCredit, told, watch } from "../work.js";
 import { voicePicker } from "./speak/voices.js";
 import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
@@ -20,12 +20,11 @@ export default function makeVoices() {
   const place = status();
   const making = status();
   const list = h("div.stack", { id: "own-voices" });
-  const none = h("p.empty", t("own.none"));
   const name = h("input", { name: "name", maxLength: 200, required: true, autocomplete: "off" });
   const description = h("input", { name: "description", maxLength: 1000, autocomplete: "off" });
   const language = select([["", t("own.language_auto")]], { name: "language" });
   const gender = select([["neutral", t("voices.neutral")], ["female", t("voices.female")], ["male", t("voices.male")]], { name: "gender" });
-  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: true });
+  const consent = h("textarea", { name: "consent", rows: 2, maxLength: 2000, required: about.consent !== "off" });
   const takes = recordings();
   const known = new Map(); // status by id
   const isSpoken = about.consent === "spoken";
@@ -58,7 +57,7 @@ export default function makeVoices() {
   language.addEventListener("change", fitLanguage);
 
   const make = form(making, async () => {
-    if (!consent.value.trim()) throw explained(t("own.consent_needed"));
+    if (consent.required && !consent.value.trim()) throw explained(t("own.consent_needed"));
     const files = takes.files();
     if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
     making.say(t("own.checking"));
@@ -73,7 +72,7 @@ export default function makeVoices() {
     list.querySelector(`[data-id="${voice.id}"]`)?.scrollIntoView({ block: "center" });
   },
   h("div.fields", field(t("word.name"), name), field(t("own.about"), description), field(t("word.language"), language), field(t("word.gender"), gender)),
-  field(t("own.consent"), consent, { hint: t("own.consent_hint") }),
+  field(t(consent.required ? "own.consent" : "own.consent_optional"), consent, { hint: t("own.consent_hint") }),
   h("div.stack", h("div.row.start", h("h3", t(isSpoken ? "own.sentence" : "own.sentence_optional")), getSentence), read),
   h("h3", t("own.recordings")), takes,
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
@@ -103,13 +102,13 @@ export default function makeVoices() {
         !voice.owner && button(t("action.delete"), act(place, () => remove(voice)), { icon: "trash", kind: "small", label: t("action.delete_of", { name: voice.name }) })));
     const made = h("article.voice-own", { data: { id: voice.id } }, head, h("p.hint", [voice.owner && t("own.shared", { name: voice.owner }), voice.language, t(`voices.${voice.gender}`), voice.description].filter(Boolean).join(" · ")));
     if (isMade) {
-      const bar = h("progress", { max: 1, value: voice.progress, "aria-label": t("own.progress", { name: voice.name }) });
-      const left = h("p.hint", remaining(voice));
+      const bar = h("progress", { max: 1, "aria-label": t("own.progress", { name: voice.name }) });
+      const left = h("p.hint");
       const sound = player({ label: t("own.preview_of", { name: voice.name }) });
       const hear = button(t("own.preview"), act(place, async () => {
         sound.load(await (await call(`/voices/${voice.id}/preview`)).blob());
         sound.play();
-      }), { icon: "play", kind: "small", hidden: !voice.preview_at });
+      }), { icon: "play", kind: "small" });
       made.append(bar, left, hear, sound);
       made.update = (now) => {
         bar.value = now.progress;
@@ -126,7 +125,7 @@ export default function makeVoices() {
       await ask(`/voices/${voice.id}`, { method: "PATCH", json: { name: input.value.trim() } });
       await watched.look();
       close();
-      await voicesChanged();
+      await changed("voices");
     }, [field(t("word.name"), input)], t("own.rename"), { kind: "narrow" });
     input.focus();
   };
@@ -135,25 +134,16 @@ export default function makeVoices() {
     if (!(await removed(`/voices/${voice.id}`, t("action.delete_of", voice), t(key, voice)))) return;
     await watched.look();
     list.querySelector("button")?.focus();
-    if (voice.status === "ready") await voicesChanged();
+    if (voice.status === "ready") await changed("voices");
     refreshCredit();
   };
 
-  // Redraws only what changed, so that the focus stays where it is.
-  const draw = (voices) => {
-    const ids = voices.map((one) => `${one.id} ${one.status} ${one.name}`).join();
-    if (list.dataset.of !== ids) {
-      list.dataset.of = ids;
-      list.replaceChildren(...voices.map(row));
-    } else voices.forEach((one, at) => list.children[at].update?.(one));
-    none.hidden = voices.length > 0;
-  };
   const watched = watch("voices", place, "/voices?limit=100", (voices) => {
-    draw(voices);
+    drawRows(list, voices, row, (one) => `${one.id} ${one.status} ${one.name}`);
     for (const voice of voices) {
       if (known.get(voice.id) === "processing" && voice.status === "ready") {
         place.say(t("own.ready", { name: voice.name }));
-        voicesChanged().catch(() => {});
+        changed("voices").catch(() => {});
         refreshCredit();
       }
       known.set(voice.id, voice.status);
@@ -171,7 +161,7 @@ export default function makeVoices() {
   const requests = () => [{ title: t("own.make"), path: "/voices", form: fields(), files: takes.names().map((one) => ["files", one]) }];
   const element = h("div.panel.voices",
     panelHead(t("nav.voices"), t("own.lead"), codeButton(requests)),
-    card(t("own.list"), place, none, list),
+    card(t("own.list"), place, h("p.empty.none", t("own.none")), list),
     card(t("own.make"), make),
     card(t("own.all"), library, hearing, choose));
   return { element, show: watched.show };

@@ -22,7 +22,7 @@ const namesOf = async (kind) => {
 // The owner's user, and ids with the names that people use; of what is gone, the end of its id.
 const nameOf = (id, kind, names) => {
   if (["user", "account", "profile", "password"].includes(kind)) return session.user?.email || t("audit.owner");
-  if (["workspace", "sessions"].includes(kind)) return session.workspace.name || t("settings.workspace");
+  if (["workspace", "sessions"].includes(kind)) return session.workspace.name || t("word.workspace");
   if (names.has(id)) return t("audit.named", { kind, name: names.get(id) });
   return /^[\d-]{12,}$|^[\da-f-]{36}$/.test(id) ? t("audit.gone", { kind, id: id.slice(-4) }) : id;
 };

@@ -24,7 +24,7 @@ export function keys() {
     const number = (asked += 1);
     const { keys: found } = await ask("/developer/api");
     if (number !== asked) return; // an older answer that came late
-    const heads = ["key", "scopes", "created", "used", "expires"].map((one) => t(`keys.${one}`));
+    const heads = ["keys.key", "keys.scopes", "word.created", "word.used", "keys.expires"].map((key) => t(key));
     rows.replaceChildren(table(t("account.keys"), [t("word.name"), ...heads, ""], found.map((key) => [
       key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),
       day(key.created_at), key.last_used_at ? ago(key.last_used_at) : t("keys.never"), key.expires_at ? day(key.expires_at) : t("keys.expires."),

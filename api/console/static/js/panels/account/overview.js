@@ -3,7 +3,7 @@ import { ask, list } from "../../api.js";
 import { barChart, chartKey } from "../../charts.js";
 import { day, number, t, usd } from "../../i18n.js";
 import { isOwner, noteCredit, on, session } from "../../session.js";
-import { act, aside, button, card, confirmed, download, field, h, select, shownBy, status, table } from "../../ui.js";
+import { act, aside, button, card, confirmed, download, field, h, select, shownBy, stacked, status, table } from "../../ui.js";
 
 const KINDS = ["tts", "stt", "chat", "voice", "embedding"];
 const DAY_MS = 86_400_000;
@@ -129,13 +129,4 @@ function planCard() {
   return shownBy(load, place, aside(t("plan.title"), now, place, all));
 }
 
-export function overview() {
-  const usage = usageCard();
-  const plan = isOwner() ? null : planCard();
-  const made = h("div.stack", usage, plan);
-  made.show = () => {
-    usage.show();
-    plan?.show();
-  };
-  return made;
-}
+export const overview = () => stacked(usageCard(), !isOwner() && planCard());

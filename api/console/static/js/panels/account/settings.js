@@ -2,15 +2,14 @@
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
 import { credential, emit, isKey, limits, session } from "../../session.js";
-import { act, aside, button, card, confirmed, field, form, h, select, shownBy, status, submitButton, table } from "../../ui.js";
+import { act, aside, button, card, confirmed, field, form, h, select, shownBy, stacked, status, submitButton, table } from "../../ui.js";
 
 function profileCard() {
   const place = status();
   const name = h("input", { name: "name", maxLength: 200, autocomplete: "name" });
   const company = h("input", { name: "company", maxLength: 200, autocomplete: "organization" });
   const fill = (saved) => {
-    name.value = name.defaultValue = saved.name;
-    company.value = company.defaultValue = saved.company;
+    for (const one of [name, company]) one.value = one.defaultValue = saved[one.name];
   };
   const save = form(place, async () => {
     const json = Object.fromEntries([name, company].filter((one) => one.value !== one.defaultValue).map((one) => [one.name, one.value.trim()]));
@@ -41,7 +40,7 @@ function workspaceCard() {
     fill(saved);
     place.say(t("settings.workspace_saved"));
   }, field(t("settings.workspace_name"), name), field(t("settings.retention"), retention, { hint: t("settings.retention_about") }), field(t("settings.history"), days, { hint: t("settings.history_hint", { n: limits.history_days }) }), since, submitButton(t("action.save")), place);
-  return shownBy(() => ask("/auth/workspace").then(fill), place, card(t("settings.workspace"), save));
+  return shownBy(() => ask("/auth/workspace").then(fill), place, card(t("word.workspace"), save));
 }
 
 function passwordCard(onchange) {
@@ -62,7 +61,7 @@ function sessionsCard() {
   const rows = h("div", { id: "sessions" });
   const load = async () => {
     const { sessions } = await ask("/auth/sessions");
-    rows.replaceChildren(table(t("settings.sessions"), [t("settings.program"), t("settings.address"), t("settings.began"), t("settings.used"), ""],
+    rows.replaceChildren(table(t("settings.sessions"), [t("settings.program"), t("settings.address"), t("settings.began"), t("word.used"), ""],
       sessions.map((one) => [
         programOf(one.user_agent), one.address, moment(one.created_at), moment(one.last_used_at),
         one.current ? h("span.badge.good", t("settings.this")) : button(t("settings.end"), act(place, () => end(`/${one.id}`, "settings.ended")), { kind: "small", label: t("settings.end_of", { address: one.address }) }),
@@ -105,14 +104,7 @@ function eraseCard() {
 }
 
 export function settings() {
-  const workspace = workspaceCard();
-  const isUser = !isKey(credential());
-  const sessions = isUser && sessionsCard();
-  const made = h("div.stack",
-    isUser && profileCard(), workspace, isUser && passwordCard(() => sessions.load()), sessions, eraseCard());
-  made.show = () => {
-    workspace.show();
-    if (isUser) sessions.show();
-  };
-  return made;
+  if (isKey(credential())) return stacked(workspaceCard(), eraseCard());
+  const sessions = sessionsCard();
+  return stacked(profileCard(), workspaceCard(), passwordCard(() => sessions.load()), sessions, eraseCard());
 }

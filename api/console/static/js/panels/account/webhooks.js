@@ -41,7 +41,7 @@ export function webhooks() {
     list.replaceChildren(...(found.length ? found.map(row) : [h("p.empty", t("hooks.none"))]));
   };
   const row = (hook) => h("article.hook", { data: { id: hook.id } },
-    h("div.row", h("h3", hook.url), statusBadge(hook.status, t(`hooks.status.${hook.status}`))),
+    h("div.row", h("h3", hook.url), statusBadge(hook.status)),
     h("p.hint", hook.events.join(", ")),
     h("div.actions",
       button(t("hooks.deliveries"), act(place, () => deliveries(hook)), { kind: "small", label: t("hooks.deliveries_of", { url: hook.url }) }),
@@ -83,7 +83,7 @@ export function webhooks() {
     const body = h("div.stack");
     const draw = async () => {
       const { data } = await ask(`/webhooks/${hook.id}/deliveries?limit=${DELIVERIES}`);
-      const heads = ["created", "event", "state", "attempts", "last", "next"].map((one) => t(`hooks.${one}`));
+      const heads = ["word.created", "hooks.event", "word.status", "hooks.attempts", "hooks.last", "hooks.next"].map((key) => t(key));
       body.replaceChildren(table(t("hooks.deliveries_of", { url: hook.url }), [...heads, ""], data.map((one) => {
         const last = one.attempts.at(-1);
         return [

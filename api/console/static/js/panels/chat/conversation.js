@@ -13,11 +13,9 @@ const MOST_PAUSE = 1000; // ms between two pictures of a long answer
 export function conversation() {
   const place = status();
   const log = h("div.turns.tall", { role: "log", "aria-label": t("chat.log"), tabIndex: 0 });
-  const none = h("p.empty", t("chat.none"));
   const message = h("textarea", { rows: 2, name: "message", required: true });
   const settings = chatSettings({ saves: session.workspace.retention !== "zero" });
   const list = h("ul.chat-list");
-  const listNone = h("p.hint", t("chat.saved_none"));
   const more = button(t("action.more"), () => showList(page + 1), { kind: "small", hidden: true });
   const sendButton = button(t("chat.send"), () => (stop ? stop() : submit()), { icon: "send", kind: "main", id: "chat-send" });
   let chatId = null;
@@ -27,7 +25,6 @@ export function conversation() {
 
   const scroll = () => { log.scrollTop = log.scrollHeight; };
   const turn = (role, text = "") => {
-    none.hidden = true;
     const content = h("div", role === "user" ? h("p.said-text", text) : markdown(text));
     const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "word.you" : "word.model")), content);
     // The longer a text takes to show, the more of it is shown at once.
@@ -54,7 +51,6 @@ export function conversation() {
     chatId = null;
     history = [];
     log.replaceChildren();
-    none.hidden = false;
     place.clear();
     mark();
   };
@@ -163,7 +159,6 @@ export function conversation() {
         mine.remove();
         message.value = content;
       }
-      none.hidden = log.childElementCount > 0;
       fail(error, submit);
     }
   };
@@ -216,7 +211,6 @@ export function conversation() {
     page = wanted;
     if (page === 1) list.replaceChildren();
     list.append(...found.data.map(row));
-    listNone.hidden = list.childElementCount > 0;
     more.hidden = page >= found.pagination.pages;
     mark();
   };
@@ -234,8 +228,8 @@ export function conversation() {
   showList();
   const made = h("div.chat-grid",
     h("section.card.conversation", { "aria-label": t("chat.mode.chat") },
-      settings.answers, none, log, place, h("div.compose", field(t("chat.message"), message), sendButton)),
-    h("div.column", aside(t("chat.saved"), fresh, listNone, list, more), settings));
+      settings.answers, h("p.empty.none", t("chat.none")), log, place, h("div.compose", field(t("chat.message"), message), sendButton)),
+    h("div.column", aside(t("chat.saved"), fresh, h("p.hint.none", t("chat.saved_none")), list, more), settings));
   made.request = () => ({ title: t("chat.mode.chat"), ...withOpenai(body([{ role: "user", content: message.value || "…" }]).json) });
   made.place = place;
   on("leave", () => stop?.());

@@ -2,7 +2,7 @@
 import { ask } from "../../api.js";
 import { t, usd } from "../../i18n.js";
 import { limits, price } from "../../session.js";
-import { aside, button, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
+import { aside, button, chosenIn, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
 const CONTEXTS = ["", "email", "chat", "document", "message", "social"];
@@ -28,14 +28,13 @@ export function correction() {
   const place = status();
   const text = h("textarea.big", { rows: 7, name: "text", value: t("correct.first"), spellcheck: false });
   const count = h("p.count");
-  const context = select(CONTEXTS.map((one) => [one, t(`correct.context.${one || "none"}`)]));
-  const tone = h("input", { maxLength: 100, autocomplete: "off" });
+  const context = select(CONTEXTS.map((one) => [one, t(`correct.context.${one || "none"}`)]), { name: "appContext" });
+  const tone = h("input", { name: "tone", maxLength: 100, autocomplete: "off" });
   const styles = new Map(STYLES.map((name) => [name, select(["", "true", "false"].map((one) => [one, t(`correct.choice.${one}`)]))]));
   const terms = dictionary();
-  const none = h("p.empty", t("correct.none"));
   const facts = h("p.hint", { role: "status" });
-  const warnings = h("ul.hint", { hidden: true, "aria-label": t("correct.undone") });
-  const shown = h("div.corrected", { hidden: true });
+  const warnings = h("ul.hint", { "aria-label": t("correct.undone") });
+  const shown = h("div.corrected.of-content");
   let original = [];
   let edits = []; // with `taken`
 
@@ -45,10 +44,8 @@ export function correction() {
     count.classList.toggle("bad", size() > limits.correction_characters);
   };
   const body = () => {
-    const json = { text: text.value, stream: false, save_chat: false };
-    if (context.value) json.appContext = context.value;
-    const style = {};
-    if (tone.value.trim()) style.tone = tone.value.trim();
+    const json = { text: text.value, stream: false, save_chat: false, ...chosenIn(context) };
+    const style = chosenIn(tone);
     for (const [name, box] of styles) if (box.value) style[name] = box.value === "true";
     if (Object.keys(style).length) json.style = style;
     if (terms.entries().length) json.dictionary = terms.entries();
@@ -84,7 +81,7 @@ export function correction() {
     }
     shown.append(original.slice(at).join(""));
   };
-  const after = h("div.actions", { hidden: true },
+  const after = h("div.actions.of-content",
     copyButton(result, { label: t("correct.copy") }),
     button(t("correct.all"), () => edits.forEach((one) => one.take(true)), { kind: "small" }),
     button(t("correct.no"), () => edits.forEach((one) => one.take(false)), { kind: "small" }));
@@ -96,13 +93,10 @@ export function correction() {
     const answer = await ask("/v1/chat/completions", { method: "POST", json });
     original = [...json.text];
     edits = answer.correction.edits.map((one) => ({ ...one, taken: true }));
-    none.hidden = true;
-    shown.hidden = after.hidden = false;
     const undone = answer.correction.warnings;
     const unchanged = undone.length ? t("correct.unchanged") : t("correct.nothing");
     facts.textContent = edits.length ? t("correct.edits", { n: edits.length, model: answer.model }) : unchanged;
     warnings.replaceChildren(...undone.map((warning) => h("li", warning.message)));
-    warnings.hidden = !undone.length;
     draw();
     const tokens = answer.usage.total_tokens;
     place.say(tokens ? t("correct.price", { tokens, price: usd(price("chat_token", tokens)) }) : t("correct.free"));
@@ -115,7 +109,7 @@ export function correction() {
   h("details", h("summary", t("correct.dictionary")), terms));
   text.addEventListener("input", recount);
   recount();
-  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), aside(t("correct.result"), none, facts, warnings, shown, after));
+  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), aside(t("correct.result"), h("p.empty.none", t("correct.none")), facts, warnings, shown, after));
   made.request = () => ({ title: t("chat.mode.correct"), path: "/v1/chat/completions", json: body() });
   return made;
 }

@@ -1,6 +1,6 @@
 // What a chat sends besides its messages.
 import { t, number } from "../../i18n.js";
-import { check, field, folded, h, jsonField, range, readJson, readTools, select } from "../../ui.js";
+import { check, chosenIn, field, folded, h, jsonField, range, readJson, readTools, select } from "../../ui.js";
 import { fillModels, tellModel } from "../../work.js";
 
 const TOOLS = [{ name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
@@ -30,8 +30,7 @@ export function chatSettings({ saves }) {
   made.answers = h("div.answers", chooser, h("p.hint", about, " ", h("a", { href: "/guide/tasks/chat-model.html", target: "_blank", rel: "noopener" }, t("model.change"))));
   // The fields of a request; throws what is not JSON before anything is sent.
   made.fields = () => {
-    const fields = { save_chat: save.box.checked };
-    if (model.value) fields.model = model.value;
+    const fields = { save_chat: save.box.checked, ...chosenIn(model) };
     const chosen = Number(temperature.input.value);
     if (chosen >= 0) fields.temperature = Number(chosen.toFixed(2));
     if (Number(most.value) > 0) fields.max_tokens = Number(most.value);

@@ -2,7 +2,7 @@
 import { formOf, upload } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
 import { voiceSelect } from "../../previews.js";
-import { limits, on, price } from "../../session.js";
+import { limits, price } from "../../session.js";
 import { button, check, chosenIn, explained, field, form, h, select, status, submitButton } from "../../ui.js";
 import { told } from "../../work.js";
 import { chooser } from "./upload.js";
@@ -94,8 +94,7 @@ export function bookForm({ onbegun }) {
   const made = form(place, async () => {
     const file = await book.wanted();
     await send("/jobs/speech", options(), file);
-    book.clear();
-    pasted.value = "";
+    if (book.sent(file)) pasted.value = "";
     place.say(t("jobs.begun", { name: file.name }));
     await onbegun();
   }, book, h("details", h("summary", t("jobs.paste")), field(t("speak.text"), pasted)), plan,

@@ -2,7 +2,7 @@
 import { ask } from "../../api.js";
 import { clock, moment, t, usd } from "../../i18n.js";
 import { on } from "../../session.js";
-import { act, button, confirmed, filePicker, h, status, statusBadge } from "../../ui.js";
+import { act, button, confirmed, drawRows, filePicker, h, status, statusBadge } from "../../ui.js";
 import { refreshCredit, watch } from "../../work.js";
 import { RECORDINGS } from "../listen/queue.js";
 import { keepUpload, keptUploads, partialUpload } from "./upload.js";
@@ -12,7 +12,6 @@ const PAGE = 100;
 
 export function jobList({ place, result }) {
   const list = h("ul.queue", { id: "jobs-list", "aria-label": t("jobs.list") });
-  const none = h("p.empty", t("jobs.none"));
   const uploads = new Map(); // by job
   let jobs = [];
   let money = ""; // what was held before
@@ -45,7 +44,7 @@ export function jobList({ place, result }) {
       isUpload && state === "paused" && small("jobs.continue", "jobs.continue_of", () => run(job.id, reason), "upload"),
       isUpload && state === "kept" && filePicker(t("jobs.continue"), RECORDINGS, act(reason, ([file]) => takeAgain(job.id, file, reason)), { kind: "small", label: t("jobs.continue_of", of), icon: "upload" }),
       hasResult && small("listen.show", "jobs.show", () => result.show(job.id, moved?.file)),
-      job.finished_at ? small("action.delete", "action.delete_of", () => remove(job.id), "trash") : small("action.cancel", "jobs.cancel_of", () => remove(job.id), "trash"),
+      job.finished_at ? small("action.delete", "action.delete_of", () => remove(job.id), "trash") : small("action.cancel", "action.cancel_of", () => remove(job.id), "trash"),
     ].filter(Boolean).flat();
   };
   const row = (job) => {
@@ -67,24 +66,11 @@ export function jobList({ place, result }) {
       if (hadFocus) actions.querySelector("button").focus();
     };
     if (job.status === "failed") made.append(h("p.failed", job.message || ""));
-    made.update(job);
     return made;
   };
-  // Replaces only rows whose buttons change, so that the focus stays where it is.
   const draw = (all = jobs) => {
     jobs = all;
-    const rows = new Map([...list.children].map((one) => [one.dataset.of, one]));
-    const focused = document.activeElement;
-    const next = all.map((job) => {
-      const of = `${job.id} ${job.status} ${job.progress > 0}`;
-      const made = rows.get(of) || row(job);
-      made.dataset.of = of;
-      made.update(job);
-      return made;
-    });
-    if (next.length !== list.childElementCount || next.some((one, at) => one !== list.children[at])) list.replaceChildren(...next);
-    if (focused.isConnected) focused.focus();
-    none.hidden = all.length > 0;
+    drawRows(list, jobs, row, (job) => `${job.id} ${job.status} ${job.progress > 0}`);
   };
   // Offers to continue uploads that another page began, and forgets those that the service no longer has.
   const recall = (all) => {
@@ -118,7 +104,7 @@ export function jobList({ place, result }) {
   const remove = async (id) => {
     const job = jobs.find((one) => one.id === id);
     const of = { name: job.name, price: usd(job.cost) };
-    const [title, question, action] = job.finished_at ? ["action.delete_of", "jobs.delete_ask", "action.delete"] : ["jobs.cancel_of", "jobs.cancel_ask", "jobs.cancel"];
+    const [title, question, action] = job.finished_at ? ["action.delete_of", "jobs.delete_ask", "action.delete"] : ["action.cancel_of", "jobs.cancel_ask", "jobs.cancel"];
     if (!(await confirmed(t(title, of), t(question, of), t(action)))) return;
     uploads.get(id)?.pause();
     await ask(`/jobs/${id}`, { method: "DELETE" });
@@ -129,7 +115,7 @@ export function jobList({ place, result }) {
     (list.querySelector("button") || made.closest(".panel").querySelector("h1")).focus();
   };
 
-  const made = h("div.stack", none, list);
+  const made = h("div.stack", h("p.empty.none", t("jobs.none")), list);
   // Uploads the file of a new job; its failures are shown in `where`.
   made.upload = async (id, kept, file, where) => {
     keepUpload(id, kept);

@@ -57,6 +57,12 @@ export function chooser(kind, accept, place, look, tell) {
     stopWaiting();
     keep(null);
   };
+  // Forgets a file that was sent; false where another one was chosen meanwhile, which stays.
+  made.sent = (file) => {
+    const isLast = made.file === file && !next;
+    if (isLast) made.clear();
+    return isLast;
+  };
   made.clear();
   // The file, looked at. Throws why there is none.
   made.wanted = async () => {

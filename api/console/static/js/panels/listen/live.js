@@ -5,8 +5,8 @@ import { RATE, toBase64 } from "../../audio/pcm.js";
 import { converse, openSocket } from "../../audio/socket.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t, usd } from "../../i18n.js";
-import { noteCredit, on, price } from "../../session.js";
-import { aside, button, copyButton, h, setRecording, status } from "../../ui.js";
+import { noteCredit, price } from "../../session.js";
+import { aside, copyButton, h, status, workButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { exportButtons } from "./transcript.js";
 
@@ -21,11 +21,9 @@ export function liveListening({ language, style }) {
   const meter = liveMeter(t("mic.level"));
   const device = devicePicker();
   const text = h("div.live-text", { "aria-live": "polite", "aria-label": t("listen.live"), tabIndex: 0, role: "log" });
-  const none = h("p.empty", t("listen.live_none"));
   const delay = h("p.delay", { title: t("listen.delay_about") });
-  const start = button(t("listen.start"), () => (stop ? stop() : run()), { icon: "listen", kind: "main", id: "listen-live" });
+  const start = workButton(["listen", t("listen.start")], ["stop", t("action.stop")], (stopBy) => run(stopBy), { kind: "main microphone", id: "listen-live" });
   const finals = new Map();
-  let stop = null;
 
   const result = () => {
     const all = [...finals.values()];
@@ -37,7 +35,7 @@ export function liveListening({ language, style }) {
     exportButtons(() => ({ name: "microphone", result: result(), nameOf: (one) => one })));
   after.hidden = true;
 
-  async function listen(begun) {
+  async function listen(stopBy) {
     const microphone = await openMicrophone({ device: device.value });
     meter.attach(microphone.meter);
     device.fill();
@@ -48,7 +46,7 @@ export function liveListening({ language, style }) {
       spoken += bytes.length / 2 / RATE;
       send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
     };
-    begun(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
+    stopBy(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
     const lines = new Map();
     let isConnected = false;
     try {
@@ -68,7 +66,7 @@ export function liveListening({ language, style }) {
           place.say(t("listen.session", { length: t("unit.seconds", { n: number(seconds, 1) }), price: usd(cost) }));
         } else if (message.type === "transcription") {
           const end = message.words.at(-1)?.end ?? message.timestamp + message.duration;
-          if (message.text) delay.textContent = t("listen.delay", { n: Math.max(0, Math.round((spoken - end) * 1000)) });
+          if (message.text) delay.textContent = t("unit.delay", { n: Math.max(0, Math.round((spoken - end) * 1000)) });
           show(lines, message);
         }
       }, () => ask("/stt/languages"));
@@ -86,7 +84,6 @@ export function liveListening({ language, style }) {
       lines.set(message.sentence_id, line);
       text.append(line);
     }
-    none.hidden = true;
     // What is committed stays; the rest may still change.
     line.replaceChildren(message.committed, message.tentative && h("span.interim", message.tentative));
     line.title = `${number(message.timestamp, 1)} s`;
@@ -94,28 +91,23 @@ export function liveListening({ language, style }) {
     if (message.is_final && !message.text) line.remove();
     text.scrollTop = text.scrollHeight;
   };
-  const run = async () => {
-    stop = () => {}; // a click during the start does not start a second session
-    setRecording(start, true, "stop", t("action.stop"));
+  const run = async (stopBy) => {
     place.say(t("word.connecting"));
     text.replaceChildren();
     delay.textContent = "";
     finals.clear();
     after.hidden = true;
     try {
-      await listen((end) => { stop = end; });
+      await listen(stopBy);
     } catch (error) {
-      place.fail(error, run);
+      place.fail(error, start.run);
     } finally {
-      stop = null;
-      setRecording(start, false, "listen", t("listen.start"));
       after.hidden = !finals.size;
       refreshCredit();
     }
   };
   const made = h("section.card", { "aria-label": t("mic.device") }, h("div.row", start, delay), place, meter, device,
     h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })));
-  made.transcript = aside(t("listen.live"), none, text, after);
-  on("leave", () => stop?.());
+  made.transcript = aside(t("listen.live"), h("p.empty.none", t("listen.live_none")), text, after);
   return made;
 }

@@ -57,7 +57,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
       const isOver = !["waiting", "uploading", "working"].includes(name);
       actions.replaceChildren(
         ...(name === "done" ? [button(t("listen.show"), () => onshow(item), { kind: "small", label: t("listen.open", { name: file.name }) })] : []),
-        iconButton(isOver ? "trash" : "close", t(isOver ? "action.remove_of" : "listen.cancel", { name: file.name }), isOver ? gone : () => {
+        iconButton(isOver ? "trash" : "close", t(isOver ? "action.remove_of" : "action.cancel_of", { name: file.name }), isOver ? gone : () => {
           item.control.abort();
           item.set("cancelled", t("listen.cancelled"));
         }));

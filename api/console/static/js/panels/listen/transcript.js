@@ -66,14 +66,13 @@ const WRITERS = {
 const TYPES = { srt: "application/x-subrip", vtt: "text/vtt", json: "application/json", txt: "text/plain" };
 
 // Buttons that save a transcript; `current()` gives {name, result, nameOf}.
-export const exportButtons = (current) => h("div.actions", Object.keys(WRITERS).map((format) =>
+export const exportButtons = (current) => h("div.actions.of-content", Object.keys(WRITERS).map((format) =>
   button(format.toUpperCase(), () => {
     const { name, result, nameOf } = current();
     download(new Blob([WRITERS[format](result, nameOf)], { type: TYPES[format] }), fileName(name.replace(/\.\w+$/, ""), format));
   }, { icon: "download", kind: "small", label: t("listen.export", { format: format.toUpperCase() }) })));
 
 export function transcriptCard() {
-  const none = h("p.empty", t("listen.none"));
   const facts = h("p.hint");
   const playing = player({ ontime: (seconds, isPlaying) => words.mark(seconds, isPlaying) });
   const words = wordsView({ label: t("listen.words"), onseek: (seconds) => { playing.seek(seconds); playing.play(); } });
@@ -83,9 +82,8 @@ export function transcriptCard() {
   const hues = new Map(); // of the speakers, in the order in which they speak
   let shown = null;
   const exports = exportButtons(() => ({ ...shown, nameOf }));
-  const made = aside(t("listen.transcript"), none, facts, playing, exports, speakers, words);
+  const made = aside(t("listen.transcript"), h("p.empty.none", t("listen.none")), facts, playing, exports, speakers, words);
   made.actions = exports;
-  exports.hidden = true;
 
   const drawWords = () => {
     const { result } = shown;
@@ -95,7 +93,7 @@ export function transcriptCard() {
     words.append(...turnsOf(result.words).map((turn) => {
       const row = h("div.speech-turn",
         h("span.speaker-name", nameOf(turn.speaker), h("small", clock(turn.words[0].start))),
-        h("p", turn.words.map((word) => [words.append_(word, word.word.trim()), " "])));
+        h("p", turn.words.map((word) => [words.word(word), " "])));
       row.style.setProperty("--hue", String(hues.get(turn.speaker)));
       row.dataset.speaker = turn.speaker;
       return row;
@@ -118,8 +116,6 @@ export function transcriptCard() {
   made.show = ({ name, result, blob }) => {
     names.clear();
     shown = { name, result: { ...result, words: result.words || [] } };
-    none.hidden = true;
-    exports.hidden = false;
     facts.textContent = t(result.confidence === undefined ? "listen.facts_short" : "listen.facts", { language: result.language, length: t("unit.seconds", { n: number(result.duration, 1) }), confidence: Math.round(result.confidence * 100) });
     drawSpeakers();
     drawWords();
@@ -130,8 +126,6 @@ export function transcriptCard() {
     playing.clear();
     words.clear();
     shown = null;
-    exports.hidden = true;
-    none.hidden = false;
     facts.textContent = "";
     speakers.replaceChildren();
   };

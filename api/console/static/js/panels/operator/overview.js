@@ -47,12 +47,12 @@ export function overview() {
     const samples = samplesOf(await page.text());
     const of = (name, more = () => true) => samples.filter((one) => one.name === name && more(one));
     const names = new Set([...Object.keys(about.models), ...of("report_age_seconds").map((one) => one.deployment).sort()]);
-    draw(deployments, table(t("operator.deployments"), ["deployment", "model", "status", "replicas", "load", "live"].map((one) => t(`operator.${one}`)), [...names].map((name) => {
+    draw(deployments, table(t("operator.deployments"), ["operator.deployment", "word.model", "word.status", "operator.replicas", "operator.load", "operator.live"].map((key) => t(key)), [...names].map((name) => {
       const isIts = (one) => one.deployment === name;
       const replicas = of("report_age_seconds", isIts).length;
       const model = about.models[name];
       const state = model === null ? "unavailable" : model?.status;
-      return [name, modelText(model), state ? statusBadge(state, t(`operator.status.${state}`)) : "", number(replicas),
+      return [name, modelText(model), state ? statusBadge(state) : "", number(replicas),
         replicas ? number(total(of("replica_load", isIts)) / replicas, 2) : "", number(total(of("engine_requests_live", isIts)) + total(of("http_requests_live", isIts)))];
     })));
     const counted = new Set(of("http_requests_total").map((one) => one.replica));
@@ -61,14 +61,10 @@ export function overview() {
       byLabel(of("sockets_live", (one) => one.replica === replica), (one) => one.protocol),
       byLabel(samples.filter((one) => one.replica === replica && isRefusal(one)), (one) => one.kind || "rate"),
     ])));
-    const delayed = Object.entries(about.models).filter(([, model]) => model?.coming?.problem);
-    const told = [
-      ...Object.entries(about.failures).map(([name, reason]) => t("operator.failure", { name, reason })),
-      ...delayed.map(([name, { coming }]) => t("operator.delayed", { name, reason: coming.problem })),
-      ...Object.entries(about.problems).map(([name, reason]) => t("operator.problem", { name, reason })),
-      ...Object.entries(about.differences).map(([name, reason]) => t("operator.differs", { name, reason })),
-    ];
-    wrong.replaceChildren(...told.map((text) => h("p.note", text)));
+    const delayed = Object.fromEntries(Object.entries(about.models).map(([name, model]) => [name, model?.coming?.problem]).filter(([, problem]) => problem));
+    const notes = { failure: about.failures, delayed, problem: about.problems, differs: about.differences };
+    wrong.replaceChildren(...Object.entries(notes).flatMap(([kind, reasons]) =>
+      Object.entries(reasons).map(([name, reason]) => h("p.note", t(`operator.${kind}`, { name, reason })))));
     links.replaceChildren(...Object.entries(about.links).map(([name, url]) => h("a", { href: url, target: "_blank", rel: "noopener" }, t(`operator.link.${name}`))));
     elsewhere.hidden = !links.childElementCount;
     history.push({

@@ -18,7 +18,7 @@ export function workspaces() {
     more.hidden = !next;
     draw();
   };
-  const heads = ["workspace", "email", "plan", "credit", "created"].map((one) => t(`operator.${one}`));
+  const heads = ["word.workspace", "operator.email", "operator.plan", "operator.credit", "word.created"].map((key) => t(key));
   const draw = () => rows.replaceChildren(table(t("operator.workspaces"), [...heads, ""], shown.map((one) => [
     h("span", { title: one.id }, one.name), one.email, one.plan, h("span.number", usd(one.credit, 6)), day(one.created_at),
     h("div.actions",

@@ -1,14 +1,13 @@
 // Which pronunciation dictionaries a request names.
 import { t } from "../../i18n.js";
-import { limits, on } from "../../session.js";
+import { limits } from "../../session.js";
 import { setting } from "../../store.js";
 import { check, h } from "../../ui.js";
-import { dictionaries } from "../../work.js";
+import { follow } from "../../work.js";
 
 export function dictionaryChooser({ onchange = () => {} } = {}) {
   const boxes = h("div.checks");
-  const none = h("p.hint", t("dictionaries.none"));
-  const made = h("fieldset.stack.dictionaries", h("legend", t("speak.pronunciations")), none, boxes,
+  const made = h("fieldset.stack.dictionaries", h("legend", t("speak.pronunciations")), h("p.hint.none", t("dictionaries.none")), boxes,
     h("p.hint", h("a", { href: "#/speak/pronunciations" }, t("dictionaries.manage"))));
   const checked = () => [...boxes.querySelectorAll("input:checked")].map((box) => box.value);
   const keep = () => {
@@ -19,12 +18,10 @@ export function dictionaryChooser({ onchange = () => {} } = {}) {
   };
   const fill = (all) => {
     const chosen = setting("dictionaries") || [];
-    none.hidden = all.length > 0;
     boxes.replaceChildren(...all.map((one) => check(one.name, { value: one.id, checked: chosen.includes(one.id), onchange: keep })));
     if (all.length) keep();
   };
   Object.defineProperty(made, "ids", { get: checked });
-  on("dictionaries", fill);
-  dictionaries().then(fill, () => {});
+  follow("dictionaries", fill);
   return made;
 }

@@ -3,7 +3,7 @@ import { ask } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
 import { button, card, h } from "../../ui.js";
 import { isOwner } from "../../session.js";
-import { voices } from "../../work.js";
+import { sharedList } from "../../work.js";
 
 export function explanationCard() {
   const facts = h("p.hint");
@@ -13,7 +13,7 @@ export function explanationCard() {
   made.clear = () => { made.hidden = true; };
   made.ask = async (json) => {
     const found = await ask("/tts/explain", { method: "POST", json });
-    const all = await voices();
+    const all = await sharedList("voices");
     const name = (id) => all.find((one) => one.voice_id === id)?.name || id;
     facts.textContent = [
       name(found.voice_id), t("explain.characters", { n: found.characters }), ...(isOwner() ? [] : [usd(found.price)]),

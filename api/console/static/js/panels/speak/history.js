@@ -8,13 +8,12 @@ import { plain } from "./markup.js";
 
 export function speechHistory({ onplay }) {
   const list = h("ul.history");
-  const none = h("p.hint", t("history.none"));
   const wipe = button(t("history.clear"), async () => {
     if (!(await confirmed(t("history.title"), t("history.clear_ask"), t("action.delete")))) return;
     await clear("speech");
     await made.draw();
-  }, { icon: "trash", kind: "small" });
-  const made = aside(t("history.title"), h("p.hint", t("history.about")), none, list, wipe);
+  }, { icon: "trash", kind: "small of-content" });
+  const made = aside(t("history.title"), h("p.hint", t("history.about")), h("p.hint.none", t("history.none")), list, wipe);
   const row = (item) => {
     const whole = plain(item.text).trim();
     const text = whole.length > 60 ? `${[...whole].slice(0, 60).join("")}…` : whole;
@@ -30,10 +29,7 @@ export function speechHistory({ onplay }) {
       }));
   };
   made.draw = async () => {
-    const all = await history();
-    list.replaceChildren(...all.map(row));
-    none.hidden = all.length > 0;
-    wipe.hidden = !all.length;
+    list.replaceChildren(...(await history()).map(row));
   };
   made.add = async (item) => {
     await put("speech", { id: newId(), at: Date.now(), ...item });

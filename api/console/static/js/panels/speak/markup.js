@@ -1,6 +1,6 @@
 // SSML in the text: what it is, its text, the place of an error, and buttons that write it.
 import { t } from "../../i18n.js";
-import { button, h } from "../../ui.js";
+import { button, h, markInvalid } from "../../ui.js";
 
 const DOCUMENT = /^\s*(<\?xml[^>]*\?>\s*)?<speak[\s/>]/;
 const BREAK = /(<break\s+time\s*=\s*(["'])\d+(?:\.\d+)?m?s\2\s*\/>)/;
@@ -39,8 +39,7 @@ export function markFault(field, message) {
   const before = lines.slice(0, line).reduce((sum, one) => sum + one.length + 1, 0);
   const start = before + [...lines[line]].slice(0, Number(found[2]) - 1).join("").length;
   const tag = field.value.indexOf(">", start);
-  field.setAttribute("aria-invalid", "true");
-  field.addEventListener("input", () => field.removeAttribute("aria-invalid"), { once: true });
+  markInvalid(field);
   field.setSelectionRange(start, tag < 0 ? lines[line].length + before : tag + 1);
   field.blur();
   field.focus(); // scrolls to what is chosen

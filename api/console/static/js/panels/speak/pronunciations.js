@@ -5,8 +5,8 @@ import { fromBase64 } from "../../audio/pcm.js";
 import { day, t } from "../../i18n.js";
 import { limits } from "../../session.js";
 import { setting } from "../../store.js";
-import { act, button, card, check, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
-import { dictionaries, dictionariesChanged, refreshCredit, voiceLanguages, voices } from "../../work.js";
+import { act, button, card, check, chosenIn, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
+import { changed, refreshCredit, sharedList, voiceLanguages } from "../../work.js";
 import { escaped } from "./markup.js";
 
 const SHOWN = 200; // entries at once; others are found by words
@@ -15,19 +15,19 @@ export function pronunciations() {
   const listed = status();
   const place = status();
   const list = h("ul.dictionaries-list");
-  const none = h("p.empty", t("pronunciations.none"));
   const bring = filePicker(t("pronunciations.import"), ".pls,.xml,application/pls+xml", act(listed, ([file]) => take(file)), { icon: "upload", kind: "small" });
   const fresh = button(t("pronunciations.new"), () => open(null, { name: "", entries: [], version: 0 }), { icon: "plus", kind: "small main", id: "new-dictionary" });
 
   const name = h("input", { name: "name", maxLength: 100, autocomplete: "off" });
   const version = select([], { name: "version" });
   const versions = field(t("pronunciations.version"), version);
-  const word = h("input", { name: "word", maxLength: 100, required: true, autocomplete: "off", spellcheck: false });
+  const word = h("input", { name: "grapheme", maxLength: 100, required: true, autocomplete: "off", spellcheck: false });
   const alias = h("input", { name: "alias", maxLength: 200, autocomplete: "off" });
   const phoneme = h("input", { name: "phoneme", maxLength: 200, autocomplete: "off", spellcheck: false, placeholder: "ˈɛndʒɪn" });
   const alphabet = select([["ipa", "IPA"], ["x-sampa", "X-SAMPA"]], { name: "alphabet" });
   const language = select([["", t("word.all")]], { name: "language" });
-  const matches = check(t("pronunciations.case"), { checked: true });
+  const matches = check(t("pronunciations.case"), { name: "case_sensitive", checked: true });
+  const texts = [word, alias, phoneme, alphabet, language]; // of an entry, named as in the API
   const find = h("input", { type: "search", autocomplete: "off" });
   const finder = field(t("pronunciations.find"), find);
   const rows = h("div", { id: "entries" });
@@ -38,8 +38,7 @@ export function pronunciations() {
   let isChanged = false;
 
   const load = async () => {
-    const all = await dictionaries();
-    none.hidden = all.length > 0;
+    const all = await sharedList("dictionaries");
     list.replaceChildren(...all.map((one) => h("li.history-row", { data: { id: one.id } },
       h("div.history-text", h("p", one.name), h("p.hint", t("pronunciations.facts", { n: one.size, version: one.version, day: day(one.updated_at) }))),
       button(t("action.edit"), act(listed, () => openById(one.id)), { kind: "small", label: t("pronunciations.edit", { name: one.name }) }),
@@ -53,17 +52,17 @@ export function pronunciations() {
   const remove = async (one) => {
     if (!(await removed(`/pronunciations/${one.id}`, t("action.delete_of", one), t("pronunciations.delete_ask")))) return;
     if (current?.id === one.id) shut();
-    await dictionariesChanged();
+    await changed("dictionaries");
     await load();
     listed.say(t("pronunciations.deleted", { name: one.name }));
     fresh.focus();
   };
   const take = async (file) => {
     const [named, pls] = [file.name.replace(/\.\w+$/, ""), await file.text()];
-    const same = (await dictionaries()).find((one) => one.name === named);
+    const same = (await sharedList("dictionaries")).find((one) => one.name === named);
     if (same && !(await confirmed(t("pronunciations.import"), t("pronunciations.replace_ask", { name: named }), t("pronunciations.replace")))) return;
     const made = await ask(same ? `/pronunciations/${same.id}` : "/pronunciations", { method: same ? "PUT" : "POST", json: { name: named, pls } });
-    await dictionariesChanged();
+    await changed("dictionaries");
     await load();
     await openById(made.id);
     listed.say(t("pronunciations.imported", { n: made.size, name: named }));
@@ -75,7 +74,7 @@ export function pronunciations() {
     if (!(await leaving())) return;
     current = { id, name: named, version: newest, entries };
     name.value = named;
-    version.replaceChildren(...Array.from({ length: Math.min(newest, limits.dictionary_versions) }, (_, at) => new Option(t(at ? "pronunciations.older" : "pronunciations.newest", { version: newest - at }), newest - at)));
+    version.replaceChildren(...Array.from({ length: Math.min(newest, limits.dictionary_versions) }, (_, at) => new Option(at ? newest - at : t("pronunciations.newest", { version: newest }), newest - at)));
     versions.hidden = newest < 2;
     place.clear();
     change(false);
@@ -134,22 +133,17 @@ export function pronunciations() {
   find.addEventListener("input", draw);
 
   const read = () => {
-    const one = { grapheme: word.value.trim(), case_sensitive: matches.box.checked };
-    if (phoneme.value.trim()) Object.assign(one, { phoneme: phoneme.value.trim(), alphabet: alphabet.value });
-    if (alias.value.trim()) one.alias = alias.value.trim();
-    if (language.value) one.language = language.value;
+    const one = { case_sensitive: false, ...chosenIn(...texts, matches.box) };
+    if (!one.phoneme) delete one.alphabet;
     if (!one.grapheme) throw explained(t("pronunciations.word_none"));
     if (!one.phoneme && !one.alias) throw explained(t("pronunciations.sound_none"));
     return one;
   };
   const edit = (one) => {
     edited = one;
-    word.value = one?.grapheme || "";
-    alias.value = one?.alias || "";
-    phoneme.value = one?.phoneme || "";
-    alphabet.value = one?.alphabet || "ipa";
+    entry.reset();
     if (one?.language && ![...language.options].some((option) => option.value === one.language)) language.append(new Option(one.language, one.language));
-    language.value = one?.language || "";
+    for (const control of texts) control.value = one?.[control.name] || control.value;
     matches.box.checked = one?.case_sensitive ?? true;
     add.querySelector("span").textContent = t(one ? "pronunciations.change" : "pronunciations.add");
     if (one) word.focus();
@@ -192,7 +186,7 @@ export function pronunciations() {
     try {
       const made = await ask(id ? `/pronunciations/${id}` : "/pronunciations", { method: id ? "PUT" : "POST", json: { name: named, entries: kept } });
       isChanged = false;
-      await dictionariesChanged();
+      await changed("dictionaries");
       await load();
       await open(made.id, { ...made, entries });
       place.say(t("pronunciations.saved", { version: made.version }));
@@ -208,10 +202,10 @@ export function pronunciations() {
   const editor = h("section.card.editor", { "aria-label": t("pronunciations.editor"), hidden: true },
     heading, h("div.fields", field(t("word.name"), name), versions),
     entry, finder, rows, h("div.actions", store, button(t("action.close"), async () => (await leaving()) && shut()), saved), place);
-  voices().then((all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))), () => {});
+  sharedList("voices").then((all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))), () => {});
 
   const made = h("div.columns.wide-right",
-    card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring), listed, none, list,
+    card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring), listed, h("p.empty.none", t("pronunciations.none")), list,
       h("p.hint", h("a", { href: "/guide/ssml.html#pronunciation-dictionaries", target: "_blank", rel: "noopener" }, t("pronunciations.guide")))),
     editor);
   made.requests = () => {

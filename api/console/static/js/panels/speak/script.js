@@ -1,9 +1,9 @@
 // The lines of several speakers.
 import { t } from "../../i18n.js";
-import { limits, on } from "../../session.js";
+import { limits } from "../../session.js";
 import { setting } from "../../store.js";
 import { button, h, iconButton, select } from "../../ui.js";
-import { voices } from "../../work.js";
+import { follow } from "../../work.js";
 import { markFault } from "./markup.js";
 
 const TEXT = "input:not([type=number])";
@@ -56,12 +56,13 @@ export function scriptEditor({ onchange }) {
     const spoken = [...list.querySelectorAll(TEXT)].filter((one) => one.value.trim());
     return Boolean(line && spoken[line - 1]) && markFault(spoken[line - 1], message);
   };
-  on("voices", (found) => { all = found; redraw(); });
-  const redraw = () => list.querySelectorAll("select").forEach((box) => {
-    fill(box, box.value || box.dataset.wanted);
-    delete box.dataset.wanted;
-  });
   list.append(...(setting("script") || FIRST).map(row));
-  voices().then((found) => { all = found; redraw(); }, () => {});
+  follow("voices", (found) => {
+    all = found;
+    for (const box of list.querySelectorAll("select")) {
+      fill(box, box.value || box.dataset.wanted);
+      delete box.dataset.wanted;
+    }
+  });
   return made;
 }

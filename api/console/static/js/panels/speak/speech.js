@@ -3,7 +3,7 @@ import { hush, player } from "../../audio/player.js";
 import { number, t, usd } from "../../i18n.js";
 import { limits, on, price } from "../../session.js";
 import { setting } from "../../store.js";
-import { aside, busy, button, card, check, download, explained, field, folded, h, jobLink, range, select, setButton, status, tabs } from "../../ui.js";
+import { aside, busy, button, check, download, explained, field, folded, h, jobLink, range, select, status, tabs, workButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { wordsView } from "../../words.js";
 import { dictionaryChooser } from "./dictionaries.js";
@@ -28,17 +28,16 @@ export function speech() {
   const format = select(FORMATS.map((one) => [one, one.toUpperCase()]), { name: "format" });
   const enhance = check(t("speak.enhance"), { name: "enhance", checked: true });
   const voiceName = h("strong");
-  const none = h("p.empty", t("speak.result_none"));
   const playing = player({ ontime: (seconds, isPlaying) => words.mark(seconds, isPlaying) });
   const words = wordsView({ label: t("speak.words"), onseek: (seconds) => { playing.seek(seconds); if (!playing.hidden) playing.play(); } });
   const save = button(t("action.download"), () => download(result.blob, nameOf(result)), { icon: "download", kind: "small", hidden: true, id: "save-speech" });
   const explain = button(t("explain.go"), () => run(explain, (wished) => explanation.ask(toExplain(wished))), { icon: "search", kind: "quiet", id: "explain" });
   const file = button(t("speak.file"), () => run(file, asFile), { icon: "download", id: "make-file" });
-  const live = button(t("speak.live"), () => (stopLive ? stopLive() : run(null, asLive)), { icon: "play", kind: "main", id: "speak-live" });
+  const live = workButton(["play", t("speak.live")], ["stop", t("action.stop")], (stopBy) =>
+    run(null, (wished) => asLive(wished, stopBy), live.run), { kind: "main", id: "speak-live" });
   const picker = voicePicker({ place, onchange: (voice) => { voiceName.textContent = voice ? voice.name : t("voices.auto"); } });
   const history = speechHistory({ onplay: (item) => { show(item); playing.play(); } });
   let result = null;
-  let stopLive = null;
 
   const isScript = () => modes.chosen === "script";
   const lines = () => script.lines.filter((one) => one.text.trim());
@@ -67,7 +66,6 @@ export function speech() {
   };
   const show = (item) => {
     result = item;
-    none.hidden = true;
     save.hidden = false;
     words.show(item.words, item.text, plainOf(item));
     return playing.load(item.blob);
@@ -86,14 +84,14 @@ export function speech() {
   };
   const plainOf = ({ text: whole, script: all }) =>
     ((all || [{ text: whole }]).some((one) => isMarkup(one.text)) ? (part) => plain(part, true) : plain);
-  const run = async (pressed, work) => {
+  const run = async (pressed, work, again = () => run(pressed, work)) => {
     const wished = wish();
     place.clear();
     try {
       if (!wished.text.trim()) throw explained(t("speak.empty"));
       await busy(pressed, () => work(wished));
     } catch (error) {
-      place.fail(error, () => run(pressed, work));
+      place.fail(error, again);
       const isMarked = isScript() ? script.markFault(error.message) : markFault(text, error.message);
       if (error.isExplained && !isMarked && !isScript()) text.focus();
     }
@@ -106,13 +104,11 @@ export function speech() {
     await finish(made, wished, performance.now() - began);
     await playing.play();
   };
-  const asLive = async (wished) => {
+  const asLive = async (wished, stopBy) => {
     if (!way(wished)) throw explained(t(isScript() ? "script.over" : "speak.live_choose", { most: limits.file_characters }), { job: !isScript() && "speech" });
     hush();
     const control = new AbortController();
-    stopLive = () => control.abort();
-    setButton(live, "stop", t("action.stop"));
-    none.hidden = true;
+    stopBy(() => control.abort());
     playing.clear();
     save.hidden = true;
     words.show([], wished.text, plainOf(wished));
@@ -124,19 +120,14 @@ export function speech() {
       words.mark(stream.time, true);
       requestAnimationFrame(follow);
     };
-    try {
-      const made = await speakLive(wished, {
-        signal: control.signal,
-        onbegin: (begun) => { stream = begun; follow(); },
-        onwords: (all) => words.show(all, wished.text, plainOf(wished)),
-        onfirst: (milliseconds) => { first = milliseconds; place.say(t("speak.live_now")); },
-      });
-      if (made) await finish(made, wished, first);
-      if (control.signal.aborted) place.say(t("speak.stopped"));
-    } finally {
-      stopLive = null;
-      setButton(live, "play", t("speak.live"));
-    }
+    const made = await speakLive(wished, {
+      signal: control.signal,
+      onbegin: (begun) => { stream = begun; follow(); },
+      onwords: (all) => words.show(all, wished.text, plainOf(wished)),
+      onfirst: (milliseconds) => { first = milliseconds; place.say(t("speak.live_now")); },
+    });
+    if (made) await finish(made, wished, first);
+    if (control.signal.aborted) place.say(t("speak.stopped"));
   };
 
   const written = field(t("speak.text"), text);
@@ -177,17 +168,13 @@ export function speech() {
     h("div.actions", live, file, explain), place);
   const options = folded(t("word.options"), h("div.settings", speed, pitch, field(t("speak.format"), format), enhance), dictionaries);
   const made = h("div.columns",
-    h("div.column", write, options, explanation, aside(t("speak.result"), none, playing, words, h("div.actions", save)), history),
+    h("div.column", write, options, explanation, aside(t("speak.result"), h("p.empty.none", t("speak.result_none")), playing, words, h("div.actions", save)), history),
     h("div.column", aside(t("voices.title"), picker)));
   made.requests = requests;
-  made.show = () => {};
   made.take = async (id) => {
     await picker.ready;
     picker.take(id);
   };
-  on("leave", () => {
-    stopLive?.();
-    playing.clear();
-  });
+  on("leave", playing.clear);
   return made;
 }

@@ -2,10 +2,10 @@
 import { t, usd } from "../../i18n.js";
 import { icon } from "../../icons.js";
 import { byLanguage, gradeOf, isOwn, letters, previewButton } from "../../previews.js";
-import { on, price } from "../../session.js";
+import { price } from "../../session.js";
 import { setting } from "../../store.js";
 import { button, check, field, h, iconButton, newId, select } from "../../ui.js";
-import { voiceLanguages, voices as allVoices } from "../../work.js";
+import { follow, voiceLanguages } from "../../work.js";
 
 const FAVOURITES = "favourites";
 // A picture without a file: a shape and colours by the voice's name.
@@ -125,7 +125,6 @@ export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
     search.focus({ preventScroll: true });
     made.closest("section").scrollIntoView({ block: "nearest" });
   };
-  on("voices", fill);
-  made.ready = allVoices().then(fill, (error) => place.fail(error));
+  made.ready = follow("voices", fill, place.fail);
   return made;
 }

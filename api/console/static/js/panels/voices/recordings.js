@@ -1,12 +1,11 @@
 // Recordings for a voice: uploaded or recorded here, with their lengths and what is wrong with them.
 import { player } from "../../audio/player.js";
 import { decode } from "../../audio/pcm.js";
-import { devicePicker } from "../../audio/microphone.js";
-import { record } from "../../audio/recorder.js";
+import { devicePicker, record } from "../../audio/microphone.js";
 import { liveMeter } from "../../audio/waveform.js";
 import { number, t } from "../../i18n.js";
 import { about, on } from "../../session.js";
-import { button, explained, h, iconButton, keepFromLoss, setRecording, status } from "../../ui.js";
+import { explained, h, iconButton, keepFromLoss, status, workButton } from "../../ui.js";
 import { checkKind, dropZone, lengthOf } from "../listen/queue.js";
 
 const rules = about.recordings || {};
@@ -33,11 +32,9 @@ async function measure(file) {
   const decoded = await decode(file);
   if (!decoded) return { length: await lengthOf(file), loudest: null, clipped: 0 };
   const samples = decoded.getChannelData(0);
-  let loudest = 0;
-  for (const one of samples) loudest = Math.max(loudest, Math.abs(one));
-  let high = 0;
-  for (const one of samples) if (Math.abs(one) > 0.995) high += 1;
-  return { length: decoded.duration, loudest, clipped: high / samples.length };
+  const loudest = samples.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
+  const high = samples.filter((one) => Math.abs(one) > 0.995);
+  return { length: decoded.duration, loudest, clipped: high.length / samples.length };
 }
 
 export function recordings() {
@@ -49,9 +46,8 @@ export function recordings() {
   const device = devicePicker();
   const read = h("p.read-aloud");
   const said = h("p.hint", { "aria-live": "off" });
-  const toggle = button(t("own.record"), () => (running ? running() : begin()), { icon: "record", id: "record-take" });
+  const toggle = workButton(["record", t("own.record")], ["stop", t("own.record_stop")], (stopBy) => recordTake(stopBy), { kind: "microphone", id: "record-take" });
   let takes = [];
-  let running = null;
   let recorded = 0;
   let language = ""; // without a text here
   const drop = dropZone(t("own.upload"), t("own.rules", {
@@ -87,39 +83,33 @@ export function recordings() {
     note.className = `guidance ${kind}`;
     recount();
   };
-  const begin = async () => {
-    running = () => {};
+  const recordTake = async (stopBy) => {
     place.clear();
     try {
       const recorder = await record({
         device: device.value,
         ontick: (length) => {
           said.textContent = t("own.recording_now", { length: seconds(length), most: seconds(rules.max_seconds) });
-          if (length >= rules.max_seconds - 0.2) running?.();
+          if (length >= rules.max_seconds - 0.2) toggle.stop();
         },
       });
       meter.attach(recorder.meter);
       device.fill();
-      setRecording(toggle, true, "stop", t("own.record_stop"));
-      running = async () => {
-        running = null;
-        setRecording(toggle, false, "record", t("own.record"));
-        meter.detach();
-        said.textContent = "";
-        const { blob } = await recorder.stop();
-        recorded += 1;
-        made.read();
-        await add(new File([blob], `${t("own.take", { n: recorded })}.wav`, { type: "audio/wav" }));
-      };
+      await new Promise(stopBy);
+      meter.detach();
+      said.textContent = "";
+      const recording = await recorder.stop();
+      recorded += 1;
+      made.read();
+      await add(new File([recording], `${t("own.take", { n: recorded })}.wav`, { type: "audio/wav" }));
     } catch (error) {
-      running = null;
       place.fail(error);
     }
   };
   const recorder = h("div.recorder", h("p.hint", t("own.record_about", { n: rules.max_seconds })), read, device, meter, h("div.row.start", toggle, said));
   const made = h("div.stack", h("div.columns", drop, recorder), place, list, h("div.total", bar, sum));
   recount();
-  keepFromLoss(() => takes.length || running);
+  keepFromLoss(() => takes.length || toggle.classList.contains("running"));
 
   // The files, or an explained error before anything is uploaded.
   made.files = () => {
@@ -143,9 +133,6 @@ export function recordings() {
     read.textContent = name ? t("own.text.other", { language }) : t(`own.text.${recorded % TEXTS}`);
   };
   made.read();
-  on("leave", () => {
-    running?.();
-    made.clear();
-  });
+  on("leave", made.clear);
   return made;
 }

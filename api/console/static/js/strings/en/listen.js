@@ -31,7 +31,6 @@ export default {
   "listen.cancelled": "Cancelled",
   "listen.too_large": "The file {name} has {mb} MB; at most {most} MB are accepted here.",
   "listen.too_long": "The file {name} lasts {length}; at most {most} minutes are accepted here.",
-  "listen.cancel": "Cancel {name}",
   "listen.open": "Show the transcript of {name}",
   "listen.show": "Show",
   "listen.transcript": "Transcript",
@@ -49,8 +48,6 @@ export default {
   "listen.session": "{length} transcribed, {price}.",
   "listen.live": "Live transcript",
   "listen.live_none": "Your words appear here while you speak.",
-  "listen.live_price.free": "",
-  "listen.delay": "Delay {n} ms",
   "listen.delay_about": "The time from the end of a word to its text",
   "listen.live_price": "Listening costs {price} a minute.",
 };
