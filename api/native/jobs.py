@@ -41,6 +41,7 @@ from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
 from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.jobs.file_kinds import check_recording
+from pipelines.text.language_names import name_language
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
@@ -154,6 +155,7 @@ class ChapterEstimate(BaseModel):
     )
     chosen: bool = Field(description="False if `chapters` leaves it out.")
     language: str = Field(description="Language of the text, as an ISO 639-1 code.")
+    language_name: str = Field(description="English name of the language.")
     voice: str = Field(description="Name of the voice that reads it.")
 
 
@@ -355,6 +357,7 @@ async def estimate_speech(
                 extra=chapter.is_extra,
                 chosen=id(chapter) in chosen_ids,
                 language=read_by.language,
+                language_name=name_language(read_by.language).name,
                 voice=read_by.voice.info.name,
             )
             for number, (chapter, (characters, seconds), read_by) in enumerate(chapters, start=1)
