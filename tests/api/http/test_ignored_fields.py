@@ -40,9 +40,9 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
                 "messages": [{"role": "user", "content": [{"type": "text", "text": "a", "n": 1}]}],
                 "tools": [{"type": "function", "function": {"name": "f", "parameters": {"q": 1}}}],
                 "tool_choice": {"type": "function", "function": {"name": "f", "x": 1}},
-                "response_format": {"type": "text", "schema": {}},
+                "response_format": {"type": "text", "scheme": {}},
             },
-            "messages[].content[].n, tool_choice.function.x, response_format.schema",
+            "messages[].content[].n, tool_choice.function.x, response_format.scheme",
         ),
         ("/v1/chat/completions", {"text": "a", "style": {"autoCapitalize": True}}, None),
         (
