@@ -223,7 +223,7 @@ def test_an_option_of_a_body_may_be_null() -> None:
     assert refused == {"ChangedWebhook", "Pronunciation", *texts}
 
 
-async def test_each_json_body_has_an_example_that_the_service_takes_beside_null_options(
+async def test_each_json_body_has_an_example_that_may_have_null_options(
     client: httpx.AsyncClient, auth: dict[str, str]
 ) -> None:
     strict = {**auth, "Prefer": "handling=strict"}

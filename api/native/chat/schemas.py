@@ -402,10 +402,10 @@ class AnswerFields(RequestModel):
         if response_format is None or isinstance(response_format, TextFormat):
             return None
         if isinstance(response_format, JsonFormat):
-            if not response_format.json_schema:
-                return {"type": response_format.type}
-            named = NamedSchema(name="answer", schema=response_format.json_schema)
-            response_format = JsonSchemaFormat(type="json_schema", json_schema=named)
+            schema = response_format.json_schema
+            if not schema:
+                return {"type": "json_object"}
+            return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         return response_format.model_dump(by_alias=True, exclude_none=True)
 
     def called_tool(self) -> str | None:
