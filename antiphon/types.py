@@ -200,11 +200,11 @@ class Entity(TypedDict):
 class ExplainBody(TypedDict):
     voice_id: NotRequired[str | None]
     voice: NotRequired[str | None]
-    enhance: NotRequired[bool]
-    speed: NotRequired[float]
-    pitch: NotRequired[float]
-    timestamps: NotRequired[bool]
-    pronunciations: NotRequired[list[str | DictionaryRef]]
+    enhance: NotRequired[bool | None]
+    speed: NotRequired[float | None]
+    pitch: NotRequired[float | None]
+    timestamps: NotRequired[bool | None]
+    pronunciations: NotRequired[list[str | DictionaryRef] | None]
     language: NotRequired[str | None]
 
 
@@ -283,10 +283,10 @@ class NewBrowserToken(TypedDict):
 class OpenAISpeechBody(TypedDict):
     model: NotRequired[str | None]
     voice: NotRequired[str | VoiceReference | None]
-    response_format: NotRequired[Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]]
-    speed: NotRequired[float]
+    response_format: NotRequired[Literal["mp3", "opus", "aac", "flac", "wav", "pcm"] | None]
+    speed: NotRequired[float | None]
     instructions: NotRequired[str | None]
-    pronunciations: NotRequired[list[str | DictionaryRef]]
+    pronunciations: NotRequired[list[str | DictionaryRef] | None]
 
 
 class OpenAITool(TypedDict):
@@ -386,12 +386,12 @@ class StyleFields(TypedDict):
 class SynthesisBody(TypedDict):
     voice_id: NotRequired[str | None]
     voice: NotRequired[str | None]
-    enhance: NotRequired[bool]
-    speed: NotRequired[float]
-    pitch: NotRequired[float]
-    timestamps: NotRequired[bool]
-    pronunciations: NotRequired[list[str | DictionaryRef]]
-    output_format: NotRequired[Literal["mp3", "wav", "ogg", "flac"]]
+    enhance: NotRequired[bool | None]
+    speed: NotRequired[float | None]
+    pitch: NotRequired[float | None]
+    timestamps: NotRequired[bool | None]
+    pronunciations: NotRequired[list[str | DictionaryRef] | None]
+    output_format: NotRequired[Literal["mp3", "wav", "ogg", "flac"] | None]
 
 
 class TemplateOptions(TypedDict):

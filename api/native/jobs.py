@@ -20,7 +20,6 @@ from api.http.uploads import (
     UploadLimits,
     form_schema,
     receive_form,
-    validated,
 )
 from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
@@ -201,7 +200,7 @@ async def transcribe_long(
     """
     check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
     async with receive_form(request, UPLOAD, check) as form:
-        fields = validated(TranscriptionJobFields, form.with_lists(LISTS))
+        fields = form.read(TranscriptionJobFields, LISTS)
         upload = form.file("audio") if form.files else None
         if (upload is not None) + bool(fields.url) + (fields.parts is not None) != 1:
             reason = "send one of: the recording, its url, or the number of parts to follow"
@@ -399,7 +398,7 @@ def _task(fields: SpeechJobFields, book: Book, principal: Principal) -> speech_j
 
 async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
     """Reads the options and the document of a form, and the document's file name."""
-    fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
+    fields = form.read(SpeechJobFields, {"pronunciations"})
     file = form.file("document")
     data = await to_thread.run_sync(file.path.read_bytes)
     name = clean_title(file.filename)
