@@ -96,7 +96,7 @@ class ChatCompletionBody(TypedDict):
     tools: NotRequired[list[OpenAITool] | None]
     tool_choice: NotRequired[Literal["none", "auto", "required"] | NamedTool | None]
     parallel_tool_calls: NotRequired[bool | None]
-    response_format: NotRequired[TextFormat | JsonObjectFormat | JsonSchemaFormat | None]
+    response_format: NotRequired[TextFormat | JsonFormat | JsonSchemaFormat | None]
     stream_options: NotRequired[StreamOptions | None]
     n: NotRequired[int | None]
     logprobs: NotRequired[bool | None]
@@ -218,8 +218,9 @@ class Explanation(TypedDict):
     unread: list[str]
 
 
-class JsonObjectFormat(TypedDict):
+class JsonFormat(TypedDict):
     type: Literal["json_object"]
+    schema: NotRequired[dict[str, Any] | None]
 
 
 class JsonSchemaFormat(TypedDict):
@@ -271,13 +272,13 @@ class NamedSchema(TypedDict):
 
 
 class NamedTool(TypedDict):
-    type: Literal["function"]
+    type: Literal["function"] | None
     function: NamedFunction
 
 
 class NewBrowserToken(TypedDict):
     scopes: list[Literal["tts", "stt", "chat", "voices"]]
-    expires_in: NotRequired[int]
+    expires_in: NotRequired[int | None]
 
 
 class OpenAISpeechBody(TypedDict):

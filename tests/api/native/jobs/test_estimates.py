@@ -129,7 +129,7 @@ async def test_chapters_are_read_by_voices_of_their_languages_or_warned_of(
             "unsupported_language",
             "думал о море (Russian)",
         ),
-        ({"voice": "Nobody"}, "voice_not_found", "no voice has that voice"),
+        ({"voice": "Nobody"}, "voice_not_found", "no voice is called 'Nobody'"),
     ):
         refused = await estimate(client, auth, LANGUAGES, "a.md", **fields)
         assert refused["error"] == error and reason in refused["message"]
