@@ -246,7 +246,7 @@ async def test_a_client_that_hangs_up_pays_for_the_sentences_that_it_got(
     assert texts == ([f"{SENT} "] if socket.flushes_sentences else [])
 
 
-FINALS = {
+FINALS: dict[str, dict[str, object]] = {
     "/ws/stt": {"is_final": True},
     "/v1/listen": {"is_final": True},
     "/v2/listen": {"event": "EndOfTurn"},
