@@ -68,6 +68,10 @@ class InvalidRequest(PipelineError):
     """A field holds something that the service cannot use; the message names the field."""
 
 
+class UnknownToolCall(InvalidRequest):
+    """A tool result names no earlier call."""
+
+
 class NothingToSpeak(InvalidRequest):
     """The text has no letter and no digit."""
 

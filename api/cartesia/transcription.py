@@ -15,7 +15,7 @@ from api.dialects.requests import DialectQuery, SocketMessage, check_model, dial
 from api.dialects.turns import TurnEvent, TurnListener
 from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.routing import make_router
-from api.http.uploads import form_schema, receive_form, validated
+from api.http.uploads import form_schema, receive_form
 from api.services import Services
 from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import ClientFault, json_text
@@ -77,7 +77,7 @@ async def transcribe(
 ) -> Json:
     """Transcribes a file, or raw samples in `encoding`. Stops if the client disconnects."""
     async with receive_form(request, before_large=caller.check_credit) as form:
-        fields = validated(TranscribeFields, form.with_lists({"timestamp_granularities"}))
+        fields = form.read(TranscribeFields, {"timestamp_granularities"})
         model = await caller.speech.live_transcription.transcriber.describe()
         check_model("model", RECOGNISERS, fields.model, model)
         path = form.file("file").path

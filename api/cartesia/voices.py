@@ -13,7 +13,7 @@ from api.dialects.outputs import voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
-from api.http.uploads import BINARY, form_schema, validated
+from api.http.uploads import BINARY, form_schema
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from api.sockets.tts.events import LenientModel
 from models.base import VoiceInfo
@@ -117,7 +117,7 @@ async def clone_voice(
     `POST /voices`.
     """
     async with receive_clips(request, principal, voices.custom, operation, "clip") as clips:
-        fields = validated(VoiceFields, clips.form.fields)
+        fields = clips.form.read(VoiceFields)
         voice = await clips.create(new_voice(request, fields))
     return _own_voice(voice, principal)
 

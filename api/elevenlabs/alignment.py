@@ -13,7 +13,7 @@ from api.elevenlabs.recordings import with_words
 from api.http.bodies import NOT_BLANK
 from api.http.errors import ApiError
 from api.http.routing import make_router
-from api.http.uploads import UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import UploadLimits, form_schema, receive_form
 from models.stt.options import RecognitionOptions
 from pipelines.text.alignment import AlignedWord, align_text
 from pipelines.text.segmentation import is_speakable
@@ -58,7 +58,7 @@ async def align(request: Request, caller: CallerDep) -> ForcedAlignment:
     Words that were not recognised share the time between their neighbours, and the characters of a
     word share its time. The price is that of a transcription."""
     async with receive_form(request, LIMITS, caller.check_credit) as form:
-        text = validated(AlignmentFields, form.fields).text
+        text = form.read(AlignmentFields).text
         if not is_speakable(text):
             raise ApiError("validation_error", "text: has no letter or digit", param="text")
         path = form.file("file").path

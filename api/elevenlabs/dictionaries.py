@@ -97,7 +97,7 @@ async def add_from_rules(body: NewDictionary, caller: CallerDep) -> Json:
 )
 async def add_from_file(request: Request, caller: CallerDep) -> Json:
     async with receive_form(request, UploadLimits(max_file_bytes=MAX_FILE_BYTES)) as form:
-        name = validated(DictionaryFields, form.fields).name
+        name = form.read(DictionaryFields).name
         data = await to_thread.run_sync(form.file("file").path.read_bytes)
     try:
         entries = await to_thread.run_sync(read_pls, data.decode())

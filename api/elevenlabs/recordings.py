@@ -21,7 +21,7 @@ from api.elevenlabs.options import SCHEMES, TOKEN_QUERIES
 from api.http.bodies import Switch
 from api.http.errors import ApiError, InvalidField, to_api_error
 from api.http.routing import make_router
-from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import MultipartForm, UploadLimits, form_schema, receive_form
 from api.openai.names import OpenAINames
 from api.services import Services, SpeechServices
 from api.sockets.kernel import close_codes
@@ -108,7 +108,7 @@ class ScribeFields(ScribeOptions):
 async def transcribe(request: Request, caller: CallerDep) -> Answer:
     """Transcribes `file`, or the recording at `source_url`. Stops if the client disconnects."""
     async with receive_form(request, LIMITS, caller.check_credit) as form:
-        fields = validated(ScribeFields, form.with_lists(LISTS))
+        fields = form.read(ScribeFields, LISTS)
         await check_model(fields.model_id, caller.speech.openai)
         async with _recording(request, form, fields, caller.speech) as path:
             to_answer = partial(answer_of, fields)

@@ -15,7 +15,7 @@ from api.elevenlabs.recordings import FileFormat, uploaded_recording, with_words
 from api.elevenlabs.speech import STREAMED, OpenedSpeech, VoicePath
 from api.http.routing import make_router
 from api.http.streaming import while_connected
-from api.http.uploads import form_schema, receive_form, validated
+from api.http.uploads import form_schema, receive_form
 from models.stt.base import Word
 from models.stt.options import RecognitionOptions
 from pipelines.stt.formatting import separator_of
@@ -56,7 +56,7 @@ async def change_voice(
     tempo are those of the voice. Needs the scopes `stt` and `tts`; recognition and speech are each
     charged."""
     async with receive_form(request, before_large=caller.check_credit) as form:
-        fields = validated(ChangerFields, form.fields)
+        fields = form.read(ChangerFields)
         # An unknown voice is refused before the recognition.
         await options.find_voice(voice_id, caller)
         path = await uploaded_recording(form, "audio", fields.file_format)

@@ -191,7 +191,7 @@ async def clone_voice(
     `POST /voices`.
     """
     async with receive_clips(request, principal, voices.custom, operation) as clips:
-        fields = validated(CloneFields, clips.form.fields).voice()
+        fields = clips.form.read(CloneFields).voice()
         voice = await clips.create(new_voice(request, fields))
     return {"voice_id": voice.id, "requires_verification": False}
 
@@ -216,7 +216,7 @@ async def edit_voice(
         if form.files:
             message = "cannot be added here; POST /voices?version_of= improves a voice"
             raise InvalidField("files", message)
-        fields = validated(EditedFields, form.fields)
+        fields = form.read(EditedFields)
     await voices.library.rename(principal, voice_id, fields.name, fields.description)
     return DONE
 

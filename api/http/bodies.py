@@ -8,10 +8,22 @@ import json
 import math
 import re
 from collections.abc import AsyncGenerator, Collection
+from functools import cache
 from itertools import accumulate
+from types import NoneType
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 from starlette.requests import Request
 
 from api.http.admission import Take
@@ -193,7 +205,44 @@ def _invalid(message: str) -> ApiError:
     return ApiError("invalid_json", message)
 
 
-class RequestModel(BaseModel):
+class NullAsAbsent(BaseModel):
+    """Base class of models in which null counts as absent for options that have no null."""
+
+    @classmethod
+    @cache
+    def _never_null(cls) -> frozenset[str]:
+        """Returns the names of the fields that may be absent but have no value for null."""
+        return frozenset(
+            field.alias or name
+            for name, field in cls.model_fields.items()
+            if not field.is_required()
+            and NoneType not in (field.annotation, *get_args(field.annotation))
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, body: Any) -> Any:
+        if not isinstance(body, dict) or None not in body.values():
+            return body
+        dropped = cls._never_null()
+        return {
+            name: value for name, value in body.items() if value is not None or name not in dropped
+        }
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        fields = handler.resolve_ref_schema(schema)["properties"]
+        for name in fields.keys() & cls._never_null():
+            field = fields[name]
+            outer = {key: field.pop(key) for key in ("default", "description") if key in field}
+            fields[name] = {"anyOf": [field, {"type": "null"}], **outer}
+        return schema
+
+
+class RequestModel(NullAsAbsent):
     """Request body. Strings do not pass as numbers or booleans; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True)

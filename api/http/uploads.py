@@ -121,8 +121,12 @@ class MultipartForm:
     def fields(self) -> dict[str, str]:
         return dict(self.values)
 
-    def with_lists(self, lists: Container[str]) -> dict[str, Any]:
-        """Returns the fields; those named in `lists`, sent as `name` or `name[]`, as lists."""
+    def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
+        """Parses the fields into a `shape`; those named in `lists`, sent as `name` or `name[]`, are
+        lists. An empty option counts as absent, unless it is a text that may be None.
+
+        Raises ApiError(validation_error).
+        """
         fields: dict[str, Any] = {}
         for sent, value in self.values:
             match = _LIST_NAME.fullmatch(sent)
@@ -131,7 +135,11 @@ class MultipartForm:
                 fields.setdefault(name, []).append(value)
             elif not match:
                 fields[name] = value
-        return fields
+        for name, option in shape.model_fields.items():
+            is_option = not option.is_required() and option.annotation != str | None
+            if is_option and fields.get(name) in ("", [""]):
+                del fields[name]
+        return validated(shape, fields)
 
     def file(self, name: str) -> Upload:
         """Returns the file of a field. Raises ApiError(validation_error) without one."""

@@ -20,7 +20,7 @@ from starlette import types
 
 from antiphon.version import __version__
 from api.dialects.requests import fetched
-from api.http.bodies import RequestModel
+from api.http.bodies import NullAsAbsent, RequestModel
 from api.http.context import context_of
 from api.http.errors import ApiError, to_api_error
 from api.http.routing import require_scopes, services_of
@@ -54,7 +54,7 @@ class SpeakArguments(RequestModel):
     )
 
 
-class TranscribeArguments(RecordingFields):
+class TranscribeArguments(NullAsAbsent, RecordingFields):
     """Recording to transcribe, and recognition options."""
 
     audio: str | None = Field(

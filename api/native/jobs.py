@@ -1,10 +1,9 @@
 """Jobs: transcriptions of long recordings, and speech of long texts."""
 
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from anyio import to_thread
@@ -21,25 +20,31 @@ from api.http.uploads import (
     UploadLimits,
     form_schema,
     receive_form,
-    validated,
 )
 from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import to_usd
-from pipelines.errors import UnreadableText
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
+from pipelines.jobs.book_voices import (
+    ChapterVoice,
+    chapter_voices,
+    first_voice,
+    language_warnings,
+)
 from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
 from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
 from pipelines.jobs.file_kinds import check_recording
-from pipelines.text.segmentation import is_speakable
+from pipelines.text.language_names import name_language
 from pipelines.tts.dictionaries import DictionaryRef
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
+from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
+from pipelines.tts.voices import AvailableVoice
 
 # `router` takes any key, which sees only jobs of the types whose scope it has.
 routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("any", "stt", "tts")]
@@ -54,6 +59,7 @@ RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} 
 RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
+WARNINGS = "Languages of chapters that their voice does not speak."
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
 
@@ -88,6 +94,14 @@ class ShownJob(Shown):
     titles: list[str] = Field(
         default=[], description="Titles of the chapters, in the answer to a new job."
     )
+    voices: list[str] = Field(default=[], description="Names of the voices of a speech job.")
+    selection: str = Field(
+        default="", description="`chapters` of the request for a speech job; empty: all."
+    )
+    output_format: speech_jobs.BookFormat | None = Field(
+        default=None, description="Format of a speech job."
+    )
+    warnings: list[str] = Field(default=[], description=f"{WARNINGS} In the answer to a new job.")
 
 
 class TranscriptionJobFields(RecordingFields):
@@ -112,10 +126,14 @@ class SpeechJobFields(BaseModel):
         max_length=8000,
         pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$",
         description="Chapters to read, such as `1,3-5`, by the `number` of the estimate. Default: "
-        "all.",
+        "all that are not `extra`, or all if all are.",
     )
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
-    voice: str = Field(default="", max_length=200, description="Voice name.")
+    voice: str = Field(
+        default="",
+        max_length=200,
+        description="Voice name. Default: by the language of each chapter.",
+    )
     enhance: bool = True
     pitch: Ratio = 1.0
     pronunciations: list[Annotated[str, Field(max_length=100)]] = Field(
@@ -134,12 +152,16 @@ class ChapterEstimate(BaseModel):
         description="True for contents, copyright, index and the like, which listeners usually "
         "leave out."
     )
-    chosen: bool = Field(description="False if `chapters` leaves it out.")
+    chosen: bool = Field(description="True if a job with these `chapters` reads it.")
+    language: str = Field(description="Language of the text, as an ISO 639-1 code.")
+    language_name: str = Field(description="English name of the language.")
+    voice: str = Field(description="Name of the voice that reads it.")
 
 
 class LeftOutParts(Shown):
     notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
+    page_numbers: int = Field(description="Page numbers on lines of a plain text.")
     front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 
 
@@ -153,6 +175,7 @@ class SpeechJobEstimate(BaseModel):
     estimated_seconds: float
     chapters: list[ChapterEstimate]
     left_out: LeftOutParts
+    warnings: list[str] = Field(description=WARNINGS)
 
 
 class TranscriptQuery(BaseModel):
@@ -177,7 +200,7 @@ async def transcribe_long(
     """
     check = partial(speech.jobs.check_room, principal, "transcription", LEAST_MS, operation)
     async with receive_form(request, UPLOAD, check) as form:
-        fields = validated(TranscriptionJobFields, form.with_lists(LISTS))
+        fields = form.read(TranscriptionJobFields, LISTS)
         upload = form.file("audio") if form.files else None
         if (upload is not None) + bool(fields.url) + (fields.parts is not None) != 1:
             reason = "send one of: the recording, its url, or the number of parts to follow"
@@ -271,6 +294,8 @@ async def speak_long(
     of the chapter. If the table of contents is missing or broken, they start at each `h1` and `h2`
     that comes after text. The response lists the `titles` of the chapters.
 
+    Without a `voice`, each chapter is read by the default voice of its language.
+
     The job runs while the machine is otherwise idle. Its price is held when the job starts.
     """
     check = partial(speech.jobs.check_room, principal, "speech")
@@ -278,28 +303,27 @@ async def speak_long(
         fields, book, name = await _received(form)
     book = replace(book.only(fields.chapters), title=fields.title or book.title)
     await check(sum(len(chapter.text) for chapter in book.chapters), operation)
-    speech_request = SpeechRequest(
-        text="",
-        voice_id=fields.voice_id or None,
-        voice=fields.voice or None,
-        speed=fields.speed,
-        pitch=fields.pitch,
-        enhance=fields.enhance,
-        workspace_id=principal.workspace_id,
-        pronunciations=tuple(DictionaryRef(id=identity) for identity in fields.pronunciations),
+    task = _task(fields, book, principal)
+    voice, voices = await _voices(speech.synthesis.pipeline, task, book)
+    task = replace(
+        task,
+        request=replace(task.request, voice_id=voice.id),
+        voices=tuple(chosen.voice.id for chosen in voices),
     )
-    task = speech_jobs.SpeechTask(
-        book, speech_request, fields.output_format, CONFIG.block_characters
-    )
-    # One voice speaks the whole text: the voice chosen for its first readable block.
-    plan = await _first_plan(speech.synthesis.pipeline, task)
-    task = replace(task, request=replace(speech_request, voice_id=plan.voice.id))
     options = speech_jobs.TASK.dump_json(task)
     # Files that differ only in their endings have names of their own.
     shown_name = name if name.startswith(f"{book.title}.") else book.title[:200]
-    job = await speech.jobs.create(principal, operation, "speech", shown_name, options)
+    details = {
+        "voices": [*dict.fromkeys(chosen.voice.info.name for chosen in voices)],
+        "selection": fields.chapters,
+        "output_format": fields.output_format,
+    }
+    job = await speech.jobs.create(
+        principal, operation, "speech", shown_name, options, details=details
+    )
     titles = [chapter.title for chapter in book.chapters]
-    return _shown(job, speech.jobs.costs(job), titles=titles)
+    warnings = language_warnings(book.chapters, voices)
+    return _shown(job, speech.jobs.costs(job), titles=titles, warnings=warnings)
 
 
 @tts.post(
@@ -310,18 +334,18 @@ async def speak_long(
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> SpeechJobEstimate:
-    """Takes the form of `POST /jobs/speech`, ignores its voice and format, and creates no job."""
+    """Takes the form of `POST /jobs/speech`, refuses what it refuses, and creates no job."""
     billing = speech.billing
     check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
     async with receive_form(request, DOCUMENT, check) as form:
         fields, book, _ = await _received(form)
-    chosen = {id(chapter) for chapter in book.only(fields.chapters).chapters}
-
-    request_of_all = SpeechRequest(text="", speed=fields.speed)
-    task = speech_jobs.SpeechTask(book, request_of_all, "m4b", CONFIG.block_characters)
+    chosen = book.only(fields.chapters)
+    chosen_ids = {id(chapter) for chapter in chosen.chapters}
+    task = _task(fields, book, principal)
 
     def estimates() -> list[ChapterEstimate]:
-        chapters = zip(book.chapters, speech_jobs.estimates(task, billing), strict=True)
+        lengths = speech_jobs.estimates(task, billing)
+        chapters = zip(book.chapters, lengths, voices, strict=True)
         return [
             ChapterEstimate(
                 number=number,
@@ -330,11 +354,18 @@ async def estimate_speech(
                 price=0.0 if principal.is_owner else to_usd(billing.cost("tts", characters)),
                 estimated_seconds=round(seconds, 1),
                 extra=chapter.is_extra,
-                chosen=id(chapter) in chosen,
+                chosen=id(chapter) in chosen_ids,
+                language=read_by.language,
+                language_name=name_language(read_by.language).name,
+                voice=read_by.voice.info.name,
             )
-            for number, (chapter, (characters, seconds)) in enumerate(chapters, start=1)
+            for number, (chapter, (characters, seconds), read_by) in enumerate(chapters, start=1)
         ]
 
+    _, voices = await _voices(speech.synthesis.pipeline, replace(task, book=chosen), book)
+    read_by_chapter = {
+        id(chapter): read_by for chapter, read_by in zip(book.chapters, voices, strict=True)
+    }
     chapters = await to_thread.run_sync(estimates)
     read = [chapter for chapter in chapters if chapter.chosen]
     return SpeechJobEstimate(
@@ -345,28 +376,42 @@ async def estimate_speech(
         estimated_seconds=round(sum(chapter.estimated_seconds for chapter in read), 1),
         chapters=chapters,
         left_out=LeftOutParts.model_validate(book.left_out),
+        warnings=language_warnings(
+            chosen.chapters, [read_by_chapter[id(chapter)] for chapter in chosen.chapters]
+        ),
     )
+
+
+def _task(fields: SpeechJobFields, book: Book, principal: Principal) -> speech_jobs.SpeechTask:
+    request = SpeechRequest(
+        text="",
+        voice_id=fields.voice_id or None,
+        voice=fields.voice or None,
+        speed=fields.speed,
+        pitch=fields.pitch,
+        enhance=fields.enhance,
+        workspace_id=principal.workspace_id,
+        pronunciations=tuple(DictionaryRef(id=identity) for identity in fields.pronunciations),
+    )
+    return speech_jobs.SpeechTask(book, request, fields.output_format, CONFIG.block_characters)
 
 
 async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
     """Reads the options and the document of a form, and the document's file name."""
-    fields = validated(SpeechJobFields, form.with_lists({"pronunciations"}))
+    fields = form.read(SpeechJobFields, {"pronunciations"})
     file = form.file("document")
     data = await to_thread.run_sync(file.path.read_bytes)
     name = clean_title(file.filename)
     return fields, await to_thread.run_sync(read_document, data, name, CONFIG.most_characters), name
 
 
-async def _first_plan(pipeline: SpeechPipeline, task: speech_jobs.SpeechTask) -> SpeechPlan:
-    """Plans the first block with letters that a voice can read. Raises UnreadableText."""
-    blocks = await to_thread.run_sync(lambda: [*task.blocks()])
-    *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
-    for chapter, text in others:
-        with suppress(UnreadableText):
-            with task.errors_of(chapter):
-                return await pipeline.plan(replace(task.request, text=text))
-    with task.errors_of(last[0]):
-        return await pipeline.plan(replace(task.request, text=last[1]))
+async def _voices(
+    pipeline: SpeechPipeline, task: speech_jobs.SpeechTask, book: Book
+) -> tuple[AvailableVoice, list[ChapterVoice]]:
+    """Chooses the voice of a task, and of each chapter of a book of which it may be a part."""
+    voice = await first_voice(task, pipeline)
+    is_named = bool(task.request.voice_id or task.request.voice)
+    return voice, await chapter_voices(book.chapters, pipeline, voice, is_named=is_named)
 
 
 @router.get("/jobs", summary="List jobs")
@@ -384,11 +429,11 @@ async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> 
     return _shown(row, speech.jobs.costs(row), received=received, audio_url=url, chapters=chapters)
 
 
-def _shown(job: object, costs: tuple[int, int], **more: object) -> ShownJob:
+def _shown(job: Any, costs: tuple[int, int], **more: object) -> ShownJob:
     """Returns a job with its price and what is held for it, both in micro-USD."""
     cost, held = map(to_usd, costs)
     amounts = {"cost": cost, "credit_held": held}
-    return ShownJob.model_validate(job).model_copy(update=amounts | more)
+    return ShownJob.model_validate(job).model_copy(update=amounts | (job.details or {}) | more)
 
 
 @router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")

@@ -82,7 +82,7 @@ class SpeechBody(RequestModel):
         script = body.get("script") if isinstance(body, dict) else None
         if not isinstance(script, list):
             return body
-        if "text" in body:
+        if body.get("text") is not None:
             raise ValueError("send either text or script")
         texts = [turn.get("text") for turn in script if isinstance(turn, dict)]
         return {**body, "text": "\n".join(text for text in texts if isinstance(text, str))}

@@ -14,7 +14,7 @@ from api.http.bodies import RedactFields, Shown, Switch, rounded
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
 from api.http.streaming import while_connected
-from api.http.uploads import UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import UploadLimits, form_schema, receive_form
 from configs.schema.personal_data import Redaction
 from configs.schema.transcription import ProfileName
 from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions, TranscriptStyle
@@ -194,7 +194,7 @@ async def transcribe(
     check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
     async with receive_form(request, LIMITS, check) as received:
         audio = received.file("audio")
-        fields = validated(TranscriptionFields, received.with_lists(LISTS))
+        fields = received.read(TranscriptionFields, LISTS)
         known_speakers = await speech.speakers.named(principal, fields.known_speakers)
         marks = fields.redaction("mark")
         work = speech.transcription.transcribe(

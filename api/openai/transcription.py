@@ -17,7 +17,7 @@ from api.http.bodies import OneLine, RedactFields, Switch
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import make_router, warning_header
 from api.http.streaming import EventStream, encode_frames, error_frame, event_frame, while_connected
-from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form, validated
+from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
@@ -151,10 +151,10 @@ async def _transcribe(request: Request, caller: Caller, *, translate: bool) -> R
         if sum(upload.field == "file" for upload in form.files) > 1:
             raise ApiError("invalid_file_count", "at most 1 file can be sent", param="file")
         if translate:
-            translation = validated(OpenAITranslationFields, form.fields)
+            translation = form.read(OpenAITranslationFields)
             fields = OpenAITranscriptionFields(**translation.model_dump())
         else:
-            fields = validated(OpenAITranscriptionFields, form.with_lists(_LISTS))
+            fields = form.read(OpenAITranscriptionFields, _LISTS)
         profile = await _profile(fields.model, caller.speech.openai)
         options = fields.recognition(profile, translate=translate)
         speakers: tuple[SpeakerVoice, ...] = ()

@@ -13,7 +13,7 @@ from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import BINARY, form_schema, receive_form, validated
+from api.http.uploads import BINARY, form_schema, receive_form
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice, sample_file
 from api.openai.pages import CursorPage, CursorQuery, page_of
 from pipelines.tts.voices import parse_id
@@ -98,7 +98,7 @@ async def create_consent(
     is checked at once, and an embedding of the speaker is kept, but no audio."""
     await platform.request_limits.count_change(principal)
     async with receive_form(request) as form:
-        fields = validated(ConsentRecordingFields, form.fields)
+        fields = form.read(ConsentRecordingFields)
         recording = sample_file(form.file("recording"))
         with errors_naming("recording"):
             work = voices.consents.add(
@@ -163,7 +163,7 @@ async def create_voice(
     async with receive_clips(request, principal, voices.custom, operation, "audio_sample") as clips:
         if clips.form.fields.get("type") == "prompt":
             raise InvalidField("type", "must be audio_sample: a text makes no voice here")
-        fields = validated(AudioVoiceFields, clips.form.fields)
+        fields = clips.form.read(AudioVoiceFields)
         consent_id = _uuid_of(fields.consent, "consent")
         consent = await voices.consents.get(principal.workspace_id, consent_id)
         new = new_voice(request, VoiceFields(**fields.model_dump(exclude={"consent", "type"})))

@@ -5,10 +5,11 @@ Jobs of other workspaces are treated as nonexistent.
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from sqlalchemy import (
+    JSON,
     BigInteger,
     ColumnElement,
     Index,
@@ -66,6 +67,7 @@ class Job(SQLModel, table=True):
     units: int = 0
     held: int | None = None  # units whose price is held; None before a hold
     key_id: int = Field(default=0, sa_type=BigInteger)  # API key that pays, or 0
+    details: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # what lists show of it
 
     # The process with the lease works on it; an expired lease can be taken over.
     operation: str = Field(max_length=64)  # name of its hold in the ledger

@@ -306,12 +306,17 @@ class ModelIndexHandle:
         self._handle: DeploymentHandle[Any] | None = None
 
     async def call(self, method: str, *arguments: Any, timeout_s: float) -> Any:
-        """Call a method. Raises EngineLost or TimeoutError while the application is not running."""
-        if self._handle is None:
-            self._handle = await asyncio.to_thread(self._find)
-        async with asyncio.timeout(timeout_s):
-            with engine_errors("ModelIndex"):
-                return await getattr(self._handle, method).remote(*arguments)
+        """Call a method. Raises EngineLost while the application is not running or does not answer
+        within `timeout_s` (s)."""
+        with engine_errors("ModelIndex"):
+            if self._handle is None:
+                self._handle = await asyncio.to_thread(self._find)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await getattr(self._handle, method).remote(*arguments)
+            except TimeoutError:
+                reason = f"the list of models does not answer within {timeout_s:g} s"
+                raise EngineLost(reason) from None
 
     def _find(self) -> DeploymentHandle[Any]:
         try:
@@ -372,8 +377,7 @@ class ModelDirectory:
             await asyncio.sleep(POLL_S)
 
     async def refresh(self) -> None:
-        """Update the ports. Raises EngineLost or TimeoutError while the application `models` is not
-        running."""
+        """Update the ports. Raises EngineLost while the application `models` is not running."""
         deployed: Deployed = await self.index.call("deployed", timeout_s=POLL_S)
         self.infos.update(deployed.infos)
         self.arrivals.clear()

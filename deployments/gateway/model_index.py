@@ -117,14 +117,14 @@ class ClusterReports(OwnReports):
         own = await self._take()
         try:
             reports: list[Report] = await self._index.call("exchange", own, timeout_s=TIMEOUT_S)
-        except (EngineError, TimeoutError) as error:
+        except EngineError as error:
             logger.warning("reports_unavailable", extra={"error": str(error)})
             return [own]
         return reports
 
     async def send(self) -> None:
         """Report now, if ModelIndex answers."""
-        with suppress(EngineError, TimeoutError):  # the next report is cumulative
+        with suppress(EngineError):  # the next report is cumulative
             await self._index.call("report", await self._take(), self.model, timeout_s=TIMEOUT_S)
 
     async def run(self) -> None:

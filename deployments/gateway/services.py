@@ -36,7 +36,7 @@ def gateway_limits(settings: Settings, index: ModelIndexHandle) -> SharedLimits:
     async def ask(method: str, *arguments: Any) -> Any:
         try:
             return await index.call(method, *arguments, timeout_s=ASK_TIMEOUT_S)
-        except (EngineError, TimeoutError) as error:
+        except EngineError as error:
             raise StoreLost(type(error).__name__) from None
 
     return SharedLimits(ClusterStore(ask), timeout_s=ASK_TIMEOUT_S, most_failures=2)

@@ -36,16 +36,14 @@ from deployments.leased_work.evaluators import (
 )
 from deployments.leased_work.job_client import MODELS_APP, WAITS
 from deployments.leased_work.makers import Maker, maker_for
-from models.errors import EngineLost
 from pipelines.errors import may_pass
+from pipelines.jobs.leases import until_available
 from pipelines.storage.encryption import Encryption
-from pipelines.tasks import retry
 from pipelines.voices.queue import VoiceQueue
 from telemetry.logs import setup_logs
 
 logger = logging.getLogger(__name__)
 
-MODELS_S = 30.0  # longest wait for the list of models; a lease lasts twice as long
 STOP_S = 2.0  # time to store a checkpoint; Ray kills the job 3 s after SIGTERM
 
 
@@ -55,7 +53,11 @@ Work = Callable[[UUID, str], Coroutine[Any, Any, int]]
 
 def run(work: Work) -> None:
     """Run `work` and exit with its status, without waiting for threads that compute. The status is
-    0, or 1 or WAITS if another attempt should follow."""
+    0, or 1 or WAITS if another attempt should follow.
+
+    Ray is not shut down: if the answer to a call that timed out arrives meanwhile, Ray aborts the
+    process, and an outage would count as a death.
+    """
     row_id, lease, cluster = sys.argv[1:]  # the last is the address of the cluster's GCS
     setup_logs()
     status = WAITS
@@ -67,7 +69,6 @@ def run(work: Work) -> None:
     except Exception as error:  # whatever the error, another attempt follows
         status = WAITS if may_pass(error) else status
         logger.exception("attempt_failed", extra={"id": row_id, "exit_status": status})
-    ray.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -81,9 +82,9 @@ async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
     """Run one attempt, if the voice still has this lease; return the exit status."""
     settings = load_settings(new=False)
     config = load_yaml(CustomVoicesConfig, "custom_voices").work
-    database = await open_database(settings, in_cluster=True)
+    database = await until_available(partial(open_database, settings, in_cluster=True))
     queue = VoiceQueue.of(settings, database, Encryption(settings.secrets.data_keys))
-    claimed = await queue.claimed(voice_id, lease)
+    claimed = await until_available(partial(queue.claimed, voice_id, lease))
     if claimed is None:
         logger.info("voice_deleted", extra={"voice": str(voice_id)})
         return 0
@@ -134,11 +135,17 @@ async def until_stopped(
 
 
 async def as_configured(claimed: Voice) -> Maker:
-    """Choose the method by the models of the application that the environment names. Raises
-    EngineLost or TimeoutError if the application does not answer for long."""
-    directory = ModelDirectory(os.environ[MODELS_APP])
-    await retry(directory.refresh, (EngineLost, TimeoutError), within_s=MODELS_S)
+    """Choose the method by the deployed models. Raises as `deployed_models`."""
+    directory = await deployed_models()
     return maker_for(claimed.language, directory.infos.values())
+
+
+async def deployed_models() -> ModelDirectory:
+    """Read which models the application has that the environment names. Raises EngineLost if it
+    does not answer for as long as work waits for what is down."""
+    directory = ModelDirectory(os.environ[MODELS_APP])
+    await until_available(directory.refresh)
+    return directory
 
 
 if __name__ == "__main__":

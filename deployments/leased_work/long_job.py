@@ -7,7 +7,6 @@ replicas. The exit status is that of `deployments.leased_work.job`.
 """
 
 import asyncio
-import os
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -18,17 +17,16 @@ from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from configs.settings import load_settings
 from deployments.cluster.shared_stores import open_database
-from deployments.gateway.handles import ModelDirectory
 from deployments.gateway.services import gateway_services
 from deployments.leased_work.evaluators import JOB_SHARE, lower_priority
-from deployments.leased_work.job import run, until_stopped
-from deployments.leased_work.job_client import MODELS_APP
+from deployments.leased_work.job import deployed_models, run, until_stopped
 from deployments.replicas.chat import ChatDeployment
 from deployments.replicas.model import ModelDeployment
 from deployments.replicas.stt import STTDeployment
 from deployments.replicas.tts import TTSDeployment
 from models.base import ModelInfo
 from models.memory import give_back
+from pipelines.jobs.leases import until_available
 from pipelines.jobs.runner import JobRunner
 from pipelines.tasks import TaskSet
 
@@ -56,16 +54,16 @@ async def work(job_id: UUID, lease: str) -> int:
     """Run one attempt, if the job still has this lease; return the exit status."""
     lower_priority(JOB_SHARE)  # applies to everything that this thread starts: the whole process
     settings = load_settings(new=False)
-    (await open_database(settings, in_cluster=True)).close()
-    directory = ModelDirectory(os.environ[MODELS_APP])
-    await directory.refresh()
+    (await until_available(partial(open_database, settings, in_cluster=True))).close()
+    directory = await deployed_models()
     replace_models(directory.speakers, TTSDeployment)
     replace_models(directory.transcribers, STTDeployment)
     replace_models(directory.chat_models, ChatDeployment)
     services = gateway_services(settings, directory)
     speech, chat = services.speech, services.chat
     jobs, stt = speech.jobs, speech.transcription.pipeline
-    if (claimed := await jobs.claimed(job_id, lease)) is None:
+    claimed = await until_available(partial(jobs.claimed, job_id, lease))
+    if claimed is None:
         return 0
     async with speech.decoder:
         background = TaskSet()

@@ -18,7 +18,7 @@ from db.chats import ALL, Chat, ChatEntry
 from db.database import Database
 from models.llm.base import ChatMessage, Role, TokenUsage
 from models.llm.tool_calls import readable_arguments
-from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired
+from pipelines.errors import ChatNotFound, InvalidRequest, PlanRequired, UnknownToolCall
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.room import check_room, plan_limits
 from pipelines.tasks import TtlCache
@@ -314,12 +314,12 @@ def most_tokens(messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]]
 
 
 def check_results(history: Sequence[ChatMessage], sent: Sequence[ChatMessage]) -> None:
-    """Raises InvalidRequest when a tool result has no call before it."""
+    """Raises UnknownToolCall when a tool result has no call before it."""
     called: set[str] = set()
     for message in (*history, *sent):
         called.update(call["id"] for call in message.extra.get("tool_calls", ()))
         if message.role == "tool" and message.extra.get("tool_call_id") not in called:
-            raise InvalidRequest("tool_call_id: no earlier call has that id")
+            raise UnknownToolCall("tool_call_id: no earlier call has that id")
 
 
 def _size(message: ChatMessage) -> int:

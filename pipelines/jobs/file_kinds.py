@@ -1,5 +1,7 @@
 """Kinds of files that are sent by mistake, by their first bytes."""
 
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,12 +12,16 @@ HEAD = 512  # bytes
 LEAST_TEXT = 32  # bytes; fewer do not tell what a file is
 PDF = "a PDF"
 RTF = "an RTF file"
-TEXTUAL = (PDF, RTF)  # may consist of printable characters
+HTML = "an HTML page"
+KINDLE = "a Kindle file"
+ARCHIVE = "an archive"
+TEXTUAL = (PDF, RTF, HTML, KINDLE)  # may consist of printable characters
 _KINDS = {
     b"%PDF-": PDF,
     b"{\\rtf": RTF,
     b"\xd0\xcf\x11\xe0": "a Word file",
-    b"PK": "an archive or a document",
+    b"PK": ARCHIVE,
+    b"\xeaDRMION": KINDLE,
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
     b"GIF8": "an image",
@@ -25,13 +31,57 @@ _KINDS = {
     b"RIFF": "audio",
     b"\x1aE\xdf\xa3": "a video",
 }
+_KINDS_BY_SUFFIX = {
+    HTML: (".html", ".htm", ".xhtml"),
+    KINDLE: (".mobi", ".azw", ".azw3", ".kfx", ".prc"),
+}
+# By the beginnings of the names of an archive's members.
+_KINDS_BY_MEMBER = {
+    "word/": "a Word file",
+    "xl/": "a spreadsheet",
+    "ppt/": "a presentation",
+    "META-INF/manifest.xml": "an OpenDocument file",
+}
+_EPUB_MARK = b"mimetypeapplication/epub+zip"  # of an EPUB, at a fixed place
+_HTML = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*+(?:<\?xml[^>]{0,200}>\s*+)?<(?:!doctype\s+)?html\b", re.I
+)
 
 
-def file_kind(data: bytes) -> str:
-    """Name the kind of a file, such as "a PDF" or "audio"; "" if its first bytes do not tell."""
+def file_kind(data: bytes, name: str = "") -> str:
+    """Name the kind of a file, such as "a PDF" or "audio", by its first bytes or by the suffix of
+    its `name`; "" if neither tells."""
     if data[4:8] == b"ftyp":
         return "audio or a video"
+    if data[60:68] == b"BOOKMOBI":
+        return KINDLE
+    if _HTML.match(data[:HEAD]):
+        return HTML
+    if data[30:].startswith(_EPUB_MARK):
+        return "an EPUB"
+    suffix = name[name.rfind(".") :].lower()
+    for kind, suffixes in _KINDS_BY_SUFFIX.items():
+        if suffix in suffixes:
+            return kind
     return next((kind for start, kind in _KINDS.items() if data.startswith(start)), "")
+
+
+def archive_kind(members: Iterable[str]) -> str:
+    """Name the kind of an archive by the names of its members, such as "a Word file"."""
+    for name in members:
+        for beginning, kind in _KINDS_BY_MEMBER.items():
+            if name.startswith(beginning):
+                return kind
+    return ARCHIVE
+
+
+def not_a_document(kind: str) -> InvalidRequest:
+    """Make the error of a document that is of a kind that cannot be read."""
+    advice = "convert it, for example with Calibre"
+    if kind.startswith(("audio", "a video")):
+        advice = "a transcription job takes recordings"
+    reason = f"is {kind}, not plain text, Markdown or EPUB"
+    return InvalidRequest(f"document: {reason}: {advice}")
 
 
 def is_text(data: bytes) -> bool:
@@ -52,4 +102,5 @@ def check_recording(path: Path) -> None:
     if not kind and len(head) >= LEAST_TEXT and is_text(head):
         kind = "text"
     if kind and not kind.startswith(("audio", "a video")):
-        raise InvalidRequest(f"audio: is {kind}, not a recording")
+        advice = ": a speech job takes books and texts" if kind in ("an EPUB", "text") else ""
+        raise InvalidRequest(f"audio: is {kind}, not a recording{advice}")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 from sqlmodel import Session
@@ -97,13 +97,15 @@ class Jobs(JobQueue):
         is_fetched: bool = False,
         request: bytes | None = None,
         callback: Webhook | None = None,
+        details: dict[str, Any] | None = None,
     ) -> Job:
         """Creates a job, queued at once, after its `parts` are uploaded, or its recording
         `is_fetched`.
 
         `request` is kept as long as the job (`requested`); more jobs with one may wait. `callback`
-        gets the end of the job. A request with an Idempotency-Key that runs again gets the job that
-        it created before. Raises PlanRequired, InvalidRequest or StorageUnavailable."""
+        gets the end of the job. `details` are shown in lists. A request with an Idempotency-Key
+        that runs again gets the job that it created before. Raises PlanRequired, InvalidRequest or
+        StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
             id=operation.new_id("job"),
@@ -114,6 +116,7 @@ class Jobs(JobQueue):
             status="uploading" if parts else "fetching" if is_fetched else "processing",
             key_id=principal.key_id or 0,
             operation="",
+            details=details,
         )
         job.operation = f"job-{job.id}"
         contents = {"options": options, "part": upload, REQUEST: request}

@@ -97,7 +97,7 @@ class JobQueue(LeasedQueue[Job]):
                 raise InsufficientCredit("the job costs more than the credit of the workspace")
             row.held = row.held or units
 
-        _require(await self._change(claimed, hold))
+        _require(await until_available(partial(self._change, claimed, hold)))
 
     async def keep(
         self,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from configs.schema.jobs import JobsConfig
@@ -11,6 +12,7 @@ from db.jobs.jobs import BATCH, Job
 from models.stt.options import SpeakerChoice
 from pipelines.errors import SERVICE_FAULTS, public_error
 from pipelines.jobs import batches, speech, transcription
+from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue, LeaseLost
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import TranscriptionPipeline
@@ -40,14 +42,15 @@ class JobRunner:
     async def _work(self, claimed: Job) -> None:
         try:
             async with temporary_directory_in_thread(RECORDINGS) as folder:
-                if not (options := await self.jobs.files(claimed, "options")):
+                options = await until_available(partial(self.jobs.files, claimed, "options"))
+                if not options:
                     raise LeaseLost
-                task = await self.jobs.read(claimed, options[0])
+                task = await until_available(partial(self.jobs.read, claimed, options[0]))
                 if claimed.kind == "speech":
                     book = speech.TASK.validate_json(task)
                     await speech.speak(self.jobs, claimed, book, folder / "book", self.synthesis)
                 elif claimed.kind == BATCH:
-                    await self._save(claimed, folder / "lines")
+                    await until_available(partial(self._save, claimed, folder / "lines"))
                     batch = batches.TASK.validate_json(task)
                     await batches.do_batch(
                         self.jobs, claimed, batch, folder / "lines", self.answer_line, self.config
@@ -68,7 +71,7 @@ class JobRunner:
             return await self.jobs.queue(claimed, "fetching")  # queued by an earlier release
         speakers = await self.known_speakers(claimed.workspace_id, task.known_speakers)
         path = folder / "recording"
-        await self._save(claimed, path)
+        await until_available(partial(self._save, claimed, path))
         await transcription.transcribe(
             self.jobs, claimed, task, path, self.stt, speakers, self.answer_callback
         )

@@ -52,12 +52,14 @@ _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """Task of a job that speaks a book; `request` has the options of all blocks."""
+    """Task of a job that speaks a book; `request` has the options of all blocks, and the voice of
+    chapters without `voices`."""
 
     book: Book
     request: SpeechRequest
     output_format: BookFormat
     block_characters: int
+    voices: tuple[str, ...] = ()  # id of the voice of each chapter
 
     def blocks(self) -> Iterator[tuple[int, str]]:
         """Yields blocks as (index of the chapter, text). Raises FileTooLarge."""
@@ -96,7 +98,9 @@ class SpeechTask:
         for number, text in self.blocks():
             manner = manner if number == chapter else {}
             chapter = number
-            yield number, replace(self.request, text=text, manner=dict(manner))
+            voice_id = self.voices[number] if self.voices else self.request.voice_id
+            request = replace(self.request, text=text, voice_id=voice_id, manner=dict(manner))
+            yield number, request
             if not is_ssml(text):
                 dropped_cues(text, free=self.request.free_cues, manner=manner)
 
@@ -152,20 +156,22 @@ async def speak(
     blocks = [*task.requests()]
     held = sum(most_characters(request.text, synthesis.billing) for _, request in blocks)
     await jobs.hold(job, held)
-    results = await jobs.files(job, "result")
+    results = await until_available(partial(jobs.files, job, "result"))
     if not results:
         for chapter, request in blocks:
             with suppress(NothingToSpeak), task.errors_of(chapter):
                 await until_available(partial(_plan, request, synthesis))
+    codec = cast(OutputFormat, _CODECS[task.output_format])
+    sample_rate = await until_available(partial(_sample_rate, task, synthesis))
     began = time.monotonic()
     for number, (_, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
-        call = partial(_spoken, task, request, synthesis)
+        call = partial(_spoken, codec, sample_rate, request, synthesis)
         data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
         if number < len(blocks) and await jobs.give_way(job, began):
             return
-    results = await jobs.files(job, "result")
+    results = await until_available(partial(jobs.files, job, "result"))
     if not any(audio.seconds for audio in results):
         raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
@@ -180,16 +186,29 @@ async def speak(
         next(file)
         for block in results:
             if block.seconds:
-                await asyncio.to_thread(file.send, await jobs.read(job, block))
+                data = await until_available(partial(jobs.read, job, block))
+                await asyncio.to_thread(file.send, data)
     media_type = MEDIA_TYPES[task.output_format]
     await jobs.complete(job, path, media_type, chapters=CHAPTERS.dump_json(chapters))
 
 
+async def _sample_rate(task: SpeechTask, synthesis: PaidSynthesis) -> int | None:
+    """Returns the sample rate (Hz) of all blocks, whose packets are copied into one stream: that of
+    the task's own voice."""
+    request = task.request
+    directory = synthesis.pipeline.directory
+    voice = await directory.find(request.voice_id, request.voice, request.workspace_id)
+    return None if voice is None else voice.model.sample_rate
+
+
 async def _spoken(
-    task: SpeechTask, request: SpeechRequest, synthesis: PaidSynthesis
+    output_format: OutputFormat,
+    sample_rate: int | None,
+    request: SpeechRequest,
+    synthesis: PaidSynthesis,
 ) -> tuple[bytes, float, int]:
     """Speaks a block; returns its audio, its length (s) and the characters to charge."""
-    writer = FileWriter(cast(OutputFormat, _CODECS[task.output_format]))
+    writer = FileWriter(output_format, sample_rate)
     try:
         plan = await _plan(request, synthesis)
         await synthesis.pipeline.speak(plan, writer.add)

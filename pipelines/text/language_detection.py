@@ -30,6 +30,8 @@ FALLBACK = "en"
 _LATIN: tuple[str, ...] = ()
 
 _COMMON_WORDS = load_yaml(TypeAdapter(dict[str, Words]), "common_words")
+RECOGNISED = frozenset({*_COMMON_WORDS, *(code for _, _, codes in SCRIPTS for code in codes)})
+"""ISO 639-1 codes of languages that can be told from others, whether a voice speaks them or not."""
 _LANGUAGES_OF: dict[str, tuple[str, ...]] = {
     word: tuple(code for code, words in _COMMON_WORDS.items() if word in words)
     for word in frozenset[str]().union(*_COMMON_WORDS.values())
@@ -127,6 +129,13 @@ def paragraph_language(text: str, offered: Set[str], expected: str) -> str:
         return expected
     likely = FALLBACK if FALLBACK in candidates else detect_language(sample, frozenset(candidates))
     return _clear_latin(sample, offered, likely)
+
+
+def language_of_letters(text: str) -> str:
+    """Detects the language of a text, as an ISO 639-1 code, among all languages of the script of
+    its letters; empty for Latin letters and unknown scripts. Blocking."""
+    script = _script_languages(text)
+    return detect_language(text, frozenset(script), script[0]) if script else ""
 
 
 def shares_script(language: str, other: str) -> bool:

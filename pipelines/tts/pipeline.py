@@ -28,6 +28,8 @@ from pipelines.errors import (
 from pipelines.ports import TTSModel
 from pipelines.tasks import iterate_in_thread
 from pipelines.text.chunking import FirstChunkPolicy, TextChunk
+from pipelines.text.language_detection import language_of_letters
+from pipelines.text.language_names import name_language
 from pipelines.text.lexicon import Lexicon
 from pipelines.text.markup import Token
 from pipelines.text.spoken_length import COUNTED, LETTERS_PER_S, most_spoken, spoken_lengths
@@ -148,7 +150,10 @@ class SpeechPipeline:
             passages, unread = await self._read(request, tokens, voice)
             if unread and not any(map(str.isalpha, "".join(part.text for part in passages))):
                 unread_text = ", ".join(unread)[:SHOWN_CHARACTERS]
-                raise UnreadableText(f"text: no available voice can read {unread_text}", unread)
+                language = await asyncio.to_thread(language_of_letters, unread_text)
+                reason = f"no available voice can read {unread_text}"
+                reason += f" ({name_language(language).name})" if language else ""
+                raise UnreadableText(f"text: {reason}", unread)
             voice = named or (passages[0].voice if passages else voice)
         letters = await self._count(request, passages)
         policy = self._first_chunk_policy(voice) if early_start else None
@@ -176,7 +181,9 @@ class SpeechPipeline:
         directory = self.directory
         workspace_id = request.workspace_id
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
-        voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
+        voices = {
+            name: await directory.find_named(name, workspace_id, "voice") for name in names if name
+        }
         lexicon: Lexicon | None = None
         if request.pronunciations and self.dictionaries and workspace_id is not None:
             lexicon = await self.dictionaries.lexicon(workspace_id, request.pronunciations)

@@ -216,8 +216,8 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     page.command("Page.reload")  # the address names the kind of job
     wait_until(page, "!window.isOld && button('Create the audio')")
     page.call(CHOOSE_BOOK, "tale.md", TALE)
-    wait_until(page, "document.body.innerText.includes('2 of 3 chapters: about 1 min of audio')")
-    assert run(page, "at('.chapter-plan').innerText.includes('<b>One</b> about 1 min')")
+    wait_until(page, "document.body.innerText.includes('2 of 3 chapters: about 3 s of audio')")
+    assert run(page, "at('.chapter-plan').innerText.includes('<b>One</b> English, about 2 s')")
     assert run(page, TICKS) == "false,true,true"
     assert run(page, "document.body.innerText.includes('Left out: 1 footnote.')")
     press(page, "Read none")
@@ -237,8 +237,17 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     press(page, "Code")
     assert "chapters=1,3" in wait_until(page, "top().querySelector('pre') && top().textContent")
     press(page, "Close")
+    run(
+        page,
+        "(labelled('Voice').selectedIndex = [...labelled('Voice').options].findIndex("
+        "(one) => one.text.startsWith('Ton')), true)",
+    )
+    run(page, "labelled('Voice').dispatchEvent(new Event('change'))")
+    warning = "the voice Ton does not speak English"
+    wait_until(page, f"at('.note')?.innerText.toLowerCase().includes({warning.lower()!r})")
     press(page, "Create the audio")
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
+    assert "Ton · chapters 1, 3 · M4B · created " in run(page, ROW)
     asyncio.run(do_next(services))
     press(page, "Show the result of tale.md")
     press(page, "Two · 0:01")
@@ -271,6 +280,8 @@ def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
     fill(page, Text="The Sea\n\nChapter 1\n\nA sentence.\n\nChapter Hope\n\nAnother.")
     wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")
     assert run(page, "all('.chapter-plan li').map((one) => one.innerText[0]).join('')") == "TC"
+    fill(page, Text="# Eins\n\nA sentence.\n\n# Zwei\n\n# Deux\n\nAnother.")
+    wait_until(page, "document.body.innerText.includes('3 of 3 chapters')")
     fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter Two\n\nAnother.")  # sent at once
     press(page, "Create the audio")
     wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")

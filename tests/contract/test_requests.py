@@ -16,6 +16,7 @@ from tests.contract.dialect import Dialect, Recognition, Request, Speech, Work
 from tests.contract.dialects import DIALECTS, MCP, NATIVE
 from tests.contract.fields import UNKNOWN
 from tests.local_ports import LocalTTSModel
+from tests.openapi import document
 from tests.patience import PATIENCE_S
 from tests.pipelines.tts.engine_texts import record_engine_texts
 
@@ -278,6 +279,20 @@ async def test_defaults_that_are_stated_are_accepted(
         request = call.ask(TALK, **call.usual)
     answer = await caller.post(dialect, request)
     assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize(("dialect", "call"), RECOGNITION + WORK)
+async def test_an_empty_option_of_a_form_counts_as_absent(
+    dialect: Dialect, call: Recognition | Work, caller: Caller
+) -> None:
+    request = example(call, caller)
+    if "files" in request:
+        operation = document()["paths"][call.path.replace("{voice}", "{voice_id}")]["post"]
+        form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]
+        options = form["properties"].keys() - request["files"].keys()
+        request["data"] = {**dict.fromkeys(options, ""), **request["data"]}
+        answer = await caller.post(dialect, request)
+        assert answer.is_success, answer.text
 
 
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)

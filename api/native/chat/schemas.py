@@ -113,14 +113,18 @@ class JsonObjectFormat(RequestModel):
     type: Literal["json_object"]
 
 
+class JsonFormat(JsonObjectFormat):
+    """A JSON object, which obeys `schema`, as llama.cpp's clients send it."""
+
+    json_schema: Annotated[JsonSchema | None, Field(alias="schema")] = None
+
+
 class JsonSchemaFormat(RequestModel):
     type: Literal["json_schema"]
     json_schema: NamedSchema
 
 
-ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
-]
+ResponseFormat = Annotated[TextFormat | JsonFormat | JsonSchemaFormat, Field(discriminator="type")]
 
 
 class AnsweredFunction(BaseModel):
@@ -397,6 +401,11 @@ class AnswerFields(RequestModel):
         response_format = self.response_format
         if response_format is None or isinstance(response_format, TextFormat):
             return None
+        if isinstance(response_format, JsonFormat):
+            schema = response_format.json_schema
+            if not schema:
+                return {"type": "json_object"}
+            return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         return response_format.model_dump(by_alias=True, exclude_none=True)
 
     def called_tool(self) -> str | None:

@@ -22,7 +22,6 @@ from api.http.uploads import (
     UploadLimits,
     form_schema,
     receive_form,
-    validated,
 )
 from configs.load import load_yaml
 from configs.schema.voices import CustomVoicesConfig, SampleRules
@@ -193,7 +192,7 @@ async def create_voice(
     earlier = await voices.custom.ready(principal, str(version_of)) if version_of else None
     check_room = partial(voices.custom.check_room, principal, operation, earlier)
     async with receive_form(request, limits, check_room) as form:
-        fields = validated(VoiceFields, form.fields)
+        fields = form.read(VoiceFields)
         files = files_of(form, 1 if earlier else rules.min_files, rules.max_files)
         new = replace(new_voice(request, fields), earlier=earlier)
         work = voices.custom.create(principal, new, files, operation)
@@ -330,7 +329,7 @@ async def enrol_speaker(
     `consent` or `consent_token` is required.
     """
     async with receive_form(request, UploadLimits(max_files=_CONFIG.speakers.max_files)) as form:
-        new = new_voice(request, validated(ConsentFields, form.fields))
+        new = new_voice(request, form.read(ConsentFields))
         files = files_of(form, _CONFIG.speakers.min_files, _CONFIG.speakers.max_files)
         work = speech.speakers.enrol(principal, new, files, operation)
         return ListedSpeaker.model_validate(await while_connected(request.receive, work))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.http.bodies import Done, Id, Page, PageQuery, RequestModel, Shown
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
-from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form
 from api.native.voices.custom import VoiceName
 from db.database import utc_now
 from pipelines.voices.library import MAX_BYTES
@@ -175,6 +175,6 @@ async def import_voice(
 ) -> CustomVoice:
     """Creates a ready voice with the report and consent from the file, free of charge."""
     async with receive_form(request, UploadLimits(max_file_bytes=MAX_BYTES)) as form:
-        passphrase = validated(Sealing, form.fields).passphrase
+        passphrase = form.read(Sealing).passphrase
         data = await to_thread.run_sync(form.file("file").path.read_bytes)
     return custom_voice(await voices.library.load(principal, data, passphrase, operation))

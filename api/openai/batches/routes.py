@@ -16,7 +16,7 @@ from api.http.bodies import RequestModel
 from api.http.errors import ApiError, InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.streaming import StreamedResponse
-from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form, validated
+from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form
 from api.openai.batches.lines import check_ids
 from api.openai.pages import MOST_ITEMS, CursorPage, CursorQuery, page_of
 from api.openai.realtime.session_object import Metadata
@@ -128,7 +128,7 @@ async def upload_file(
     """
     check = partial(speech.jobs.check_room, principal, "batch", 1, operation)
     async with receive_form(request, UPLOAD, check) as form:
-        validated(FileFields, form.fields)
+        form.read(FileFields)
         upload = form.file("file")
         lines = await to_thread.run_sync(count_lines, upload.path, CONFIG.batch_lines)
         if not 1 <= lines <= CONFIG.batch_lines:

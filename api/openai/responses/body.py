@@ -152,6 +152,8 @@ class ResponsesBody(RequestModel):
         if isinstance(form, NamedSchemaFormat):
             schema = form.model_dump(by_alias=True, exclude={"type"}, exclude_none=True)
             form = {"type": "json_schema", "json_schema": schema}
+        elif form is not None:
+            form = form.model_dump()
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,

@@ -13,7 +13,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.billing.operation import Operation
 from pipelines.chat.history import TurnName
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatRequest, Completion
-from pipelines.errors import ChatNotFound
+from pipelines.errors import ChatNotFound, UnknownToolCall
 
 PREVIOUS = "previous_response_id"
 
@@ -76,6 +76,8 @@ async def start(request: ChatRequest, chat: ChatServices) -> tuple[Completion, R
         completion = await chat.completions.start(request)
     except ChatNotFound:
         raise no_response(PREVIOUS) from None
+    except UnknownToolCall:
+        raise InvalidField("call_id", "no earlier call has that id") from None
     digits = digits_of(completion)
     response = ResponseObject(
         id=f"resp_{digits}",

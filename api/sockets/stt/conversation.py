@@ -4,8 +4,9 @@ import logging
 from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
+from api.http.bodies import NullAsAbsent
 from api.http.errors import to_api_error
 from api.native.transcription import RecognitionFields
 from api.services import Services
@@ -52,7 +53,7 @@ ServerMessage = Literal[
 ]
 
 
-class STTClientMessage(BaseModel):
+class STTClientMessage(NullAsAbsent):
     """Base class of the client's messages. Strings are not numbers; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)

@@ -5,7 +5,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from api.http.bodies import RequestModel
 from api.http.errors import to_api_error
@@ -33,18 +33,8 @@ def pitch_ratio(semitones: float) -> float:
     return float(2 ** (semitones / 12))
 
 
-def _with_null(schema: dict[str, Any]) -> None:
-    """Allows null in the JSON schema of all fields that may be absent."""
-    for name, field in schema.get("properties", {}).items():
-        if name not in schema.get("required", ()) and field.get("default", field) is not None:
-            outer = {key: field.pop(key) for key in ("default", "description") if key in field}
-            schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **outer}
-
-
 class LenientModel(RequestModel):
-    """Base class of models in which a field that is null counts as absent."""
-
-    model_config = ConfigDict(json_schema_extra=_with_null)
+    """Base class of models in which every field that is null counts as absent."""
 
     @model_validator(mode="before")
     @classmethod

@@ -261,15 +261,19 @@ class FileEncoder(AudioEncoder):
 class FileWriter:
     """Collects chunks into one whole file, not in memory; blocking."""
 
-    def __init__(self, output_format: OutputFormat) -> None:
+    def __init__(self, output_format: OutputFormat, sample_rate: int | None = None) -> None:
+        """Create a writer of audio at about `sample_rate` (Hz), by default that of the first
+        chunk."""
         self._format = output_format
+        self._sample_rate = sample_rate
         self._target = TemporaryFile()
         self._encoder: FileEncoder | None = None
 
     def add(self, audio: AudioChunk) -> None:
         """Add a chunk. Raises StorageUnavailable if the disk is full."""
         if self._encoder is None:
-            self._encoder = FileEncoder(self._format, audio.sample_rate, self._target)
+            sample_rate = self._sample_rate or audio.sample_rate
+            self._encoder = FileEncoder(self._format, sample_rate, self._target)
         self._encoder.encode(audio)
 
     def finish(self) -> EncodedAudio:

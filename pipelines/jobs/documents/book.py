@@ -39,6 +39,7 @@ class LeftOut:
 
     notes: int = 0  # footnotes and endnotes
     pages: int = 0  # pages of an EPUB outside of its reading order
+    page_numbers: int = 0  # lines of a plain text
     front_matter: bool = False  # fields above the text of a Markdown file
 
 
@@ -53,16 +54,21 @@ class Book:
     left_out: LeftOut = LeftOut()
 
     def only(self, numbers: str) -> "Book":
-        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5"; all if empty.
+        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5".
 
-        Raises InvalidRequest if the book has no such chapter.
+        If `numbers` is empty, keeps what listeners do not usually leave out, or all if there is
+        nothing else. Raises InvalidRequest if the book has no such chapter.
         """
         count = len(self.chapters)
-        kept = bytearray([not numbers]) * count
+        kept = bytearray(not (numbers or chapter.is_extra) for chapter in self.chapters)
+        if not numbers and not any(kept):
+            return self
         for part in filter(None, numbers.split(",")):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)
-            if not span or span[0] < 1 or span[-1] > count:
+            if not span:
+                raise InvalidRequest(f"chapters: {part} runs backwards; write {last}-{first}")
+            if span[0] < 1 or span[-1] > count:
                 noun = "chapter" if count == 1 else "chapters"
                 raise InvalidRequest(f"chapters: {part} is not within the {count} {noun}")
             kept[span[0] - 1 : span[-1]] = b"\1" * len(span)

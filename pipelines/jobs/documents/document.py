@@ -3,7 +3,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,7 +11,13 @@ from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters
-from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text
+from pipelines.jobs.file_kinds import (
+    TEXTUAL,
+    UTF_16_MARKS,
+    file_kind,
+    is_text,
+    not_a_document,
+)
 from pipelines.tts.reading import is_ssml
 
 MAX_CHAPTERS = 5000
@@ -53,7 +59,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
 
     Notes are left out. Blocking. Raises InvalidRequest or FileTooLarge.
     """
-    if data.startswith(b"PK"):
+    if data.startswith(b"PK\x03\x04"):
         book = read_epub(data, most_characters)
     else:
         book = _read_text(data, name, most_characters)
@@ -78,13 +84,15 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
 
 
 def _read_text(data: bytes, name: str, most_characters: int) -> Book:
-    text = _decoded(data, most_characters)
+    text = _decoded(data, name, most_characters)
     title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
     if len(text) > most_characters or is_ssml(text):
         return Book(title, (Chapter(title, text),))
     text, notes = _without_notes(text)
     if not name.lower().endswith((".md", ".markdown")):
-        return Book(title, tuple(plain_chapters(text, title)), left_out=LeftOut(notes=notes))
+        chapters, page_numbers = plain_chapters(text, title)
+        left_out = LeftOut(notes=notes, page_numbers=page_numbers)
+        return Book(title, _without_note_titles(chapters, notes), left_out=left_out)
     fields = dict[str, str]()
     if front := _FRONT_MATTER.match(text):
         fields = dict(_FIELD.findall(front[1]))
@@ -92,7 +100,7 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
     title = fields.get("title", "").strip(" \t\"'") or title
     return Book(
         title=title,
-        chapters=tuple(_markdown_chapters(text, title)),
+        chapters=_without_note_titles(_markdown_chapters(text, title), notes),
         author=fields.get("author", "").strip(" \t\"'"),
         left_out=LeftOut(notes=notes, front_matter=front is not None),
     )
@@ -102,20 +110,19 @@ def _too_long(most_characters: int) -> FileTooLarge:
     return FileTooLarge(f"document: a text has at most {most_characters} characters")
 
 
-def _decoded(data: bytes, most_characters: int) -> str:
+def _decoded(data: bytes, name: str, most_characters: int) -> str:
     """Decode text in UTF-8 or, with a byte order mark, UTF-16; else in Windows-1252 if it looks
     like that. Raises InvalidRequest or FileTooLarge."""
-    kind = file_kind(data)
+    kind = file_kind(data, name)
     if kind in TEXTUAL or (kind and not is_text(data)):
-        raise InvalidRequest(
-            f"document: is {kind}, not plain text, Markdown or EPUB: convert it, for example with "
-            "Calibre"
-        )
+        raise not_a_document(kind)
     if len(data) > MOST_BYTES * most_characters:
         raise _too_long(most_characters)
     for encoding in ("utf-8-sig", "utf-16" if data.startswith(UTF_16_MARKS) else "cp1252"):
         with suppress(UnicodeDecodeError):
             text = data.decode(encoding)
+            if "\0" in text:
+                raise not_a_document("a binary file")
             if encoding != "cp1252" or _is_plausible(text[:JUDGED]):
                 return text.replace("\r\n", "\n")
     raise InvalidRequest(
@@ -150,6 +157,16 @@ def _without_notes(text: str) -> tuple[str, int]:
     text = _NOTE.sub(kept, text)
     text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in notes else mark[0], text)
     return text, count
+
+
+def _without_note_titles(chapters: Iterable[Chapter], notes: int) -> tuple[Chapter, ...]:
+    """Leave out the title of the notes at the end of a chapter, if `notes` were left out."""
+
+    def text_of(chapter: Chapter) -> str:
+        above, _, last = chapter.text.rstrip().rpartition("\n\n")
+        return above if notes and is_extra(last) else chapter.text
+
+    return tuple(replace(chapter, text=text_of(chapter)) for chapter in chapters)
 
 
 def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:

@@ -20,6 +20,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut
 from pipelines.jobs.documents.headings import follows
+from pipelines.jobs.file_kinds import archive_kind, not_a_document
 from pipelines.text.markup import Token, tokens_of
 
 MAX_MEMBERS = 10_000
@@ -30,6 +31,7 @@ MAX_TOKENS = 1_000_000
 MOST_LEVELS = 2  # of the table of contents; deeper entries are sections
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
+_CONTAINER = "META-INF/container.xml"  # names the package document
 
 # Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
@@ -70,10 +72,14 @@ class _Epub:
         try:
             self._zip = ZipFile(io.BytesIO(data))
         except (BadZipFile, ValueError, NotImplementedError):
-            raise InvalidRequest("document: is neither an EPUB nor text") from None
+            reason = "cannot be read as an EPUB; the file may be incomplete"
+            raise InvalidRequest(f"document: {reason}") from None
+        members = self._zip.namelist()
+        if _CONTAINER not in members:
+            raise not_a_document(archive_kind(members))
 
     def book(self) -> Book:
-        roots = (token.attributes for token in self._tokens("META-INF/container.xml"))
+        roots = (token.attributes for token in self._tokens(_CONTAINER))
         package = next((root["full-path"] for root in roots if "full-path" in root), "")
         items: dict[str, str] = {}
         spine = []

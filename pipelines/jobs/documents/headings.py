@@ -1,9 +1,10 @@
 """Lines of plain text that begin chapters, by the words of `configs/headings.yaml`."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice, pairwise
 
 from pydantic import TypeAdapter
 
@@ -46,8 +47,15 @@ _SUBTITLE = re.compile(
 )
 _FIRST_LINE = re.compile(r"\s*+(?=[^\n]{0,79}[^\W\d_])([^\n]{0,79}[^\s.!?…:,;])[ \t]*+\n[ \t]*+\n")
 _NUMBERED = re.compile(rf"(?:(?P<noun>{_NOUNS}) )?(?P<rest>.{{1,80}}?)[.:]?", re.IGNORECASE)
+_LONE_LINE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]{0,40}([^\s][^\n]{0,59})$", re.MULTILINE)
+# The page at the end of an entry in a table of contents.
+_ENTRY_PAGE = re.compile(r"(?:[ \t]{2}|\t|[.…·][ \t]?[.…·])[ \t.…·]*+\d{1,4}[ \t]*+$")
+# Years and other numbers of four digits are text.
+_PAGE_NUMBER = re.compile(r"(?<=\n\n)[ \t]{0,80}(\d{1,3})[ \t]*+(?:\n(?=\n)|\s*+\Z)")
 _WORDS = re.compile(r"[^\W_]+")
 _MOST_WORDS = 8  # words of a number
+_MOST_LISTS = 5  # titles of what listeners leave out, one of which may be that of the contents
+_LONGEST_LIST = 20_000  # characters of a table of contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +83,27 @@ class _NumberWords:
         return word in self.spelled or self.listed.fullmatch(word) is not None
 
 
-def plain_chapters(text: str, title: str) -> Iterator[Chapter]:
-    """Yields the chapters of a plain text; `title` is that of a text without a title line."""
+def plain_chapters(text: str, title: str) -> tuple[list[Chapter], int]:
+    """Return the chapters of a plain text, and the number of page numbers that are left out.
+    `title` is that of a text without a title line."""
     first = _FIRST_LINE.match(text)
     title = first[1] if first else title
     at = 0
     spoken = ""  # the number of a chapter as digits, which are read in every language
-    headings = _headings(text)
+    headings = _without_entries(text, _headings(text))
     starts = {heading.start for heading in headings}
+    page_numbers = [
+        int(match[1]) for match in _PAGE_NUMBER.finditer(text) if match.start(1) not in starts
+    ]
+    if any(number >= following for number, following in pairwise(page_numbers)):
+        page_numbers = []
+    chapters = list[Chapter]()
     for heading in (*headings, None):
         end = heading.start if heading else len(text)
-        yield Chapter(title, spoken + text[at:end])
+        body = text[at:end]
+        chapters.append(
+            Chapter(title, spoken + (_PAGE_NUMBER.sub("", body) if page_numbers else body))
+        )
         if heading:
             title = heading.line
             at = end
@@ -96,6 +114,7 @@ def plain_chapters(text: str, title: str) -> Iterator[Chapter]:
             if heading.number:
                 at = heading.number_end
                 at += text[at : at + 1] in (".", ":")
+    return chapters, len(page_numbers)
 
 
 def is_extra(title: str) -> bool:
@@ -110,7 +129,41 @@ def follows(title: str, above: str) -> bool:
     )
     if match is None or _number_end(match["rest"], match["noun"]) != len(match["rest"]):
         return False
-    return not (below and below["noun"] and _number_end(below["rest"], below["noun"]))
+    if below is None:
+        return True
+    end = _number_end(below["rest"], below["noun"])
+    is_like_above = below["noun"] == match["noun"] and end == len(below["rest"])
+    return not (end and (below["noun"] or is_like_above))
+
+
+def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
+    """Put the title of a table of contents in place of its entries: of the headings below it that
+    are repeated later."""
+    titles = (match for match in _LONE_LINE.finditer(text) if is_extra(match[1]))
+    for match in islice(titles, _MOST_LISTS):
+        start = match.start(1)
+        above = [heading for heading in headings if heading.start < start]
+        below = [heading for heading in headings if heading.start > start]
+        later = Counter(_entry(heading.line) for heading in below)
+        entries = 0
+        for heading in below:
+            later[_entry(heading.line)] -= 1
+            if not later[_entry(heading.line)]:
+                break
+            entries += 1
+        below = below[entries:]
+        if not below:
+            continue
+        block = text[match.end(1) : below[0].start][:_LONGEST_LIST]
+        if entries or _entry(below[0].line) in map(_entry, block.splitlines()):
+            title = _Heading(start, match.end(1), match[1].rstrip(), has_title=True)
+            return [*above, title, *below]
+    return headings
+
+
+def _entry(line: str) -> str:
+    """Return the key of a heading and of its entry in a table of contents."""
+    return " ".join(_ENTRY_PAGE.sub("", line[-MAX_TITLE:]).split()).strip(".: ").casefold()
 
 
 def _headings(text: str) -> list[_Heading]:

@@ -1,6 +1,7 @@
 """Fields that the service does not know are named in the response, or refused on request."""
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from api.http.ignored_fields import is_strict
 from api.inworld import messages as inworld
 from api.sockets.kernel.conversation import checked
-from api.sockets.stt.conversation import parse_client_event
+from api.sockets.stt.conversation import Start, StartConfig, parse_client_event
 from api.sockets.tts.events import MESSAGES, parse_message
 from tests.cpu_time import cpu_units
 
@@ -40,9 +41,9 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}], "stream": False}
                 "messages": [{"role": "user", "content": [{"type": "text", "text": "a", "n": 1}]}],
                 "tools": [{"type": "function", "function": {"name": "f", "parameters": {"q": 1}}}],
                 "tool_choice": {"type": "function", "function": {"name": "f", "x": 1}},
-                "response_format": {"type": "text", "schema": {}},
+                "response_format": {"type": "text", "scheme": {}},
             },
-            "messages[].content[].n, tool_choice.function.x, response_format.schema",
+            "messages[].content[].n, tool_choice.function.x, response_format.scheme",
         ),
         ("/v1/chat/completions", {"text": "a", "style": {"autoCapitalize": True}}, None),
         (
@@ -197,3 +198,16 @@ def test_unknown_fields_of_messages_on_sockets_are_ignored() -> None:
     name, body = parse_message('{"send_text": {"text": "a", "voise": "x"}}')
     checked(MESSAGES[name], body, name)
     inworld.parse_message({"contextId": "c", "voise": 1, "send_text": {"text": "a", "voise": 1}})
+
+
+def test_null_options_of_messages_on_sockets_count_as_absent() -> None:
+    nulls = dict.fromkeys(StartConfig.model_fields)
+    start = parse_client_event(json.dumps({"type": "start", "config": nulls}))
+    assert isinstance(start, Start) and start.config is not None
+    assert start.config.model_dump() == StartConfig().model_dump()
+    change = parse_client_event('{"type": "config", "continuous_mode": null}')
+    assert not change.model_fields_set
+    for name, shape in MESSAGES.items():
+        required = {"text": "a"} if name == "send_text" else {}
+        body = dict.fromkeys(shape.model_fields) | required
+        assert checked(shape, body, name).model_dump() == shape(**required).model_dump()

@@ -11,22 +11,29 @@ from uuid import UUID, uuid4
 
 import pytest
 import ray
+from ray import serve
 
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from configs.schema.serve import ModelsArgs
 from configs.settings import load_settings
 from db.billing import ledger
 from db.database import Database
 from db.errors import DatabaseError
+from deployments.cluster import shared_stores
+from deployments.gateway import handles
+from deployments.gateway.handles import Deployed
 from deployments.leased_work import job as program
+from deployments.leased_work import long_job
 from deployments.leased_work import watch as watch_module
-from deployments.leased_work.job_client import WAITS, LeasedJobClient
+from deployments.leased_work.job_client import MODELS_APP, WAITS, LeasedJobClient
 from deployments.leased_work.watch import Watch
-from models.errors import EngineError
+from models.errors import EngineError, EngineLost
 from models.stt.options import RecognitionOptions
 from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.operation import Operation
 from pipelines.errors import PipelineError
+from pipelines.jobs import leases
 from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.storage.encryption import Encryption
@@ -71,14 +78,50 @@ def test_only_an_attempt_that_failed_by_itself_is_counted(
         raise SystemExit(status)
 
     monkeypatch.setattr(sys, "argv", ["job", str(uuid4()), "lease", "127.0.0.1:1"])
-    for called in ("init", "shutdown"):
-        monkeypatch.setattr(ray, called, lambda *_, **__: None)
+    monkeypatch.setattr(ray, "init", lambda *_, **__: None)
+    # A late answer to a call that timed out aborts the process in Ray's shutdown.
+    monkeypatch.setattr(ray, "shutdown", lambda: end(-signal.SIGABRT))
     monkeypatch.setattr(program, "setup_logs", lambda: None)
     monkeypatch.setattr(os, "_exit", end)
     with pytest.raises(SystemExit) as ended:
         program.run(fail)
     waits = name in WAITING or name in ("TimeoutError", "ENOSPC")
     assert ended.value.code == (WAITS if waits else 1)
+
+
+class SilentIndex:
+    """The handle of an index of models that answers no call before the fourth."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.deployed = self
+
+    async def remote(self) -> Deployed:
+        self.calls += 1
+        if self.calls < 4:
+            await asyncio.sleep(PATIENCE_S)
+        return Deployed(ModelsArgs(), problems={}, differences={}, infos={})
+
+
+@pytest.mark.asyncio
+async def test_a_job_waits_for_an_index_of_models_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    migrate(load_settings().database_url)
+    monkeypatch.setenv(MODELS_APP, "models")
+    index = SilentIndex()
+    monkeypatch.setattr(serve, "get_deployment_handle", lambda *_, **__: index)
+    monkeypatch.setattr(handles, "POLL_S", 0.01)
+    monkeypatch.setattr(long_job, "lower_priority", lambda _: None)
+    monkeypatch.setattr(shared_stores, "stores_problem", lambda _: None)
+    assert await long_job.work(uuid4(), "lease") == 0  # the job was deleted meanwhile
+    assert index.calls == 4
+
+    index.calls = -1000
+    monkeypatch.setattr(leases, "PATIENCE_S", 0.2)
+    with pytest.raises(EngineLost, match="does not answer within 0.01 s"):
+        await long_job.work(uuid4(), "lease")
 
 
 async def kill(_: UUID, lease: str) -> int:

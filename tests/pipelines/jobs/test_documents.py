@@ -1,5 +1,6 @@
 """Long texts as chapters, and files that mean harm."""
 
+import io
 import struct
 import tracemalloc
 import zipfile
@@ -20,6 +21,14 @@ MOST = 200_000
 
 def read(data: bytes | str, name: str = "book.txt", most: int = MOST) -> Book:
     return read_document(data.encode() if isinstance(data, str) else data, name, most)
+
+
+def archive(*names: str) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as members:
+        for name in names:
+            members.writestr(name, "")
+    return target.getvalue()
 
 
 def test_a_plain_text_is_one_chapter() -> None:
@@ -138,6 +147,51 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
     assert "A: b." in read(rule, "a.md").chapters[0].text
 
 
+CONTENTS = """Das Haus
+
+CONTENTS
+
+Vorwort{page}
+Kapitel 1{page}
+
+Vorwort
+
+Davor.[1]
+
+12
+
+Kapitel 1
+
+1984
+
+Am Ende.
+
+13
+
+Anmerkungen.
+
+[1] Eine Note.
+"""
+
+
+@pytest.mark.parametrize("page", ["", " . . . . 7", "\t7", "\n"])
+def test_contents_page_numbers_and_the_title_of_notes_are_not_read(page: str) -> None:
+    book = read(CONTENTS.format(page=page))
+    assert [(chapter.title, chapter.is_extra) for chapter in book.chapters] == [
+        ("Das Haus", False),
+        ("CONTENTS", True),
+        ("Vorwort", False),
+        ("Kapitel 1", False),
+    ]
+    spoken = " ".join(" ".join(chapter.text for chapter in book.chapters[2:]).split())
+    assert spoken == "Vorwort Davor. Kapitel 1 1984 Am Ende."
+    assert (book.left_out.notes, book.left_out.page_numbers) == (1, 2)
+    book = read(
+        "Index\n\n3\n\n2\n\n1\n\nContents\n\nStart!\n\nNotes"
+    )  # no list, no notes, no pages
+    assert book.chapters[0].text.split() == "Index 3 2 1 Contents Start! Notes".split()
+
+
 def test_texts_of_other_encodings_are_read() -> None:
     text = "“Café”, naïve – it’s 5 €.\nGroße Straße."
     for encoding in ("cp1252", "utf-16", "utf-8-sig"):
@@ -153,11 +207,25 @@ def test_texts_of_other_encodings_are_read() -> None:
         (b"\x89PNG\r\n\x1a\n", "is an image"),
         ("Старик шёл.".encode("cp1251"), "Save as, Encoding UTF-8"),
         ("Zażółć gęślą jaźń.".encode("cp1250"), "Save as, Encoding UTF-8"),
+        (b"a" * 60 + b"BOOKMOBI\0\xff", "is a Kindle file, not plain text"),
+        (b"a\0b", "is a binary file"),
+        (b"<?xml version='1.0'?>\n<!DOCTYPE html>\n<html>", "is an HTML page"),
+        (archive("[Content_Types].xml", "word/document.xml"), "is a Word file"),
+        (archive("mimetype", "META-INF/manifest.xml"), "is an OpenDocument file"),
+        (archive("book.txt"), "is an archive"),
+        (b"ID3\x04\x00\x00", "a transcription job takes recordings"),
     ],
 )
 def test_other_files_are_refused_by_what_they_are(data: bytes, what: str) -> None:
     with pytest.raises(InvalidRequest, match=what):
         read(data)
+
+
+def test_files_whose_names_say_what_they_are_are_refused() -> None:
+    for name, what in (("a.mobi", "a Kindle file"), ("a.HTML", "an HTML page")):
+        with pytest.raises(InvalidRequest, match=f"is {what}"):
+            read("<p>Text.", name)
+    assert read("PKD wrote it.").chapters[0].text == "PKD wrote it."
 
 
 @pytest.mark.parametrize(
@@ -217,7 +285,7 @@ LAUGHS = '<!DOCTYPE html [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
         (epub(one="<html><p>open</html>"), "mismatched tag"),
         (epub(one="<p>" * 1000 + "</p>" * 1000), "deep"),
         (epub(**{f"file{n}": "" for n in range(MAX_MEMBERS)}), "at most"),
-        (epub()[:500], "EPUB"),
+        (epub()[:500], "may be incomplete"),
         (b"PK\x03\x04" + bytes(200), "EPUB"),
         (epub(one="", two=""), "no element"),
         (epub(one="<html/>", two="<html/>"), "no text"),
@@ -376,6 +444,9 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "\n\nChapter 1",
         "\n\nI",
         "\n\nI.\n\nA",
+        "\n\n1" + " " * 90,
+        "\n\nIndex\n\nChapter 1",
+        "\n\nIndex\n" + "." * 300,
         "a[1]",
         "\n[1] a",
         "[^1]: a\n",

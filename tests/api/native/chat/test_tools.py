@@ -68,6 +68,14 @@ def test_the_default_temperature_is_lower_for_constrained_decoding(
     assert body.sampling().temperature == expected
 
 
+@pytest.mark.parametrize("schema", [None, {}, WEATHER["parameters"]])
+def test_a_json_object_obeys_the_schema_beside_its_type(schema: Any) -> None:
+    form = {"type": "json_object", "schema": schema}
+    body = ChatCompletionBody.model_validate(say("hello", response_format=form))
+    named = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    assert body.format() == (named if schema else {"type": "json_object"})
+
+
 def test_an_unstreamed_tool_call_has_the_openai_shape(server: ChatServer) -> None:
     body = post(server, say(call("Rome"), stream=False)).json()
     choice = body["choices"][0]

@@ -9,6 +9,7 @@ import pytest
 
 from api.services import Services
 from pipelines.errors import InsufficientCredit
+from pipelines.tts.pipeline import SpeechPlan
 from tests.api.money import Books
 from tests.api.native.jobs.doing import Headers, do_next, job
 from tests.pipelines.jobs.epubs import epub
@@ -44,9 +45,13 @@ async def test_an_estimate_says_what_a_job_reads_and_costs(
     assert [one["extra"] for one in chapters] == [True, False, False]
     assert [one["chosen"] for one in chapters] == [False, True, True]
     assert (plan["title"], plan["author"]) == ("The Sea", "Ann")
-    assert plan["left_out"] == {"notes": 1, "pages": 0, "front_matter": True}
+    assert plan["left_out"] == {"notes": 1, "pages": 0, "page_numbers": 0, "front_matter": True}
     for name in ("characters", "price", "estimated_seconds"):
         assert plan[name] == pytest.approx(sum(one[name] for one in chapters[1:]))
+    usual = await estimate(client, auth, BOOK, "a.md")
+    assert [one["chosen"] for one in usual["chapters"]] == [False, True, True]
+    only_extra = await estimate(client, auth, b"# Contents\n\nOne.\n", "a.md")
+    assert [one["chosen"] for one in only_extra["chapters"]] == [True]
     fast = await estimate(client, auth, BOOK, "a.md", chapters="2,3", speed="2")
     assert fast["estimated_seconds"] == pytest.approx(plan["estimated_seconds"] / 2, abs=0.2)
     assert (await client.get("/jobs", headers=auth)).json()["data"] == []
@@ -87,6 +92,69 @@ async def test_an_estimate_is_what_the_job_holds(
     assert plan["estimated_seconds"] == pytest.approx(500, abs=1)
 
 
+LANGUAGES = (
+    "# Preface\n\nThis is the preface of the book, and it is short.\n\n# Eins\n\n"
+    "Es war ein kalter Tag im April, und die Uhren schlugen gerade dreizehn.\n\n# Deux\n\n"
+    "Il faisait froid ce jour-là et les horloges de la ville sonnaient treize heures.\n\n"
+    "# Глава 2\n\nСтарик шёл по дороге домой и думал о море.\n\n# 5\n\n1984."
+).encode()
+
+
+async def test_chapters_are_read_by_voices_of_their_languages_or_warned_of(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = await estimate(client, auth, LANGUAGES, "a.md")
+    assert [(chapter["language"], chapter["voice"]) for chapter in plan["chapters"]] == [
+        ("en", "Alto"),
+        ("de", "Ton"),
+        ("fr", "Alto"),
+        ("ru", "Alto"),
+        ("en", "Alto"),
+    ]
+    assert plan["warnings"] == [
+        "the voice Alto does not speak French, the language of “Deux”",
+        "the voice Alto does not speak Russian, the language of “Глава 2”",
+    ]
+    named = await estimate(client, auth, LANGUAGES, "a.md", voice="Alto", chapters="1-2,5")
+    assert {chapter["voice"] for chapter in named["chapters"]} == {"Alto"}
+    assert named["warnings"] == ["the voice Alto does not speak German, the language of “Eins”"]
+
+    files = {"document": ("a.md", LANGUAGES)}
+    for fields, error, reason in (
+        (
+            {"chapters": "4"},
+            "unsupported_language",
+            "думал о море (Russian)",
+        ),
+        ({"voice": "Nobody"}, "voice_not_found", "no voice is called 'Nobody'"),
+    ):
+        refused = await estimate(client, auth, LANGUAGES, "a.md", **fields)
+        assert refused["error"] == error and reason in refused["message"]
+        answer = await client.post("/jobs/speech", headers=auth, data=fields, files=files)
+        assert answer.json()["message"] == refused["message"]
+
+    pipeline = services.speech.synthesis.pipeline
+    speak = pipeline.speak
+    voices = list[str]()
+
+    async def noted(plan: SpeechPlan, *arguments: Any) -> Any:
+        voices.append(plan.voice.info.name)
+        return await speak(plan, *arguments)
+
+    monkeypatch.setattr(pipeline, "speak", noted)
+    answer = await client.post("/jobs/speech", headers=auth, data={"chapters": "1-2"}, files=files)
+    assert answer.json()["warnings"] == []
+    (listed,) = (await client.get("/jobs", headers=auth)).json()["data"]
+    assert (listed["voices"], listed["selection"]) == (["Alto", "Ton"], "1-2")
+    assert listed["output_format"] == "m4b"
+    await do_next(services)
+    assert (await job(client, auth, answer.json()["id"]))["status"] == "completed"
+    assert voices == ["Alto", "Ton"]
+
+
 async def test_chapters_that_a_document_lacks_are_refused(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
@@ -98,7 +166,9 @@ async def test_chapters_that_a_document_lacks_are_refused(
             body = answer.json()
             assert (answer.status_code, body["error"]) == (400, "validation_error"), chapters
             assert body["message"].startswith("chapters: ")
-            if chapters in ("4", "0", "2-9999", "3-2"):
+            if chapters == "3-2":
+                assert body["message"] == "chapters: 3-2 runs backwards; write 2-3"
+            if chapters in ("4", "0", "2-9999"):
                 assert body["message"].endswith(f"{chapters} is not within the 3 chapters")
     assert (await client.get("/jobs", headers=auth)).json()["data"] == []
 

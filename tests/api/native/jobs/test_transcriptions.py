@@ -36,6 +36,7 @@ from tests.api.native.jobs.doing import (
 from tests.api.native.voices.test_custom import stored_files
 from tests.api.native.voices.voice_making import enrol
 from tests.patience import PATIENCE_S
+from tests.pipelines.jobs.epubs import epub
 from tests.pipelines.voices import recordings
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
@@ -294,7 +295,11 @@ async def test_a_file_that_is_no_recording_is_refused_at_once(
     made = (
         await client.post("/jobs/transcriptions", headers=auth, files={"parts": (None, "1")})
     ).json()
-    for data, kind in ((b"%PDF-1.4\n1 0 obj", "a PDF"), ("Ein Text. Größe. " * 90, "text")):
+    for data, kind in (
+        (b"%PDF-1.4\n1 0 obj", "a PDF"),
+        ("Ein Text. Größe. " * 90, "text"),
+        (epub(), "an EPUB"),
+    ):
         files = {"audio": ("a.mp3", data)}
         for answer in (
             await client.post("/jobs/transcriptions", headers=auth, files=files),

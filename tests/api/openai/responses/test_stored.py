@@ -55,7 +55,7 @@ async def test_the_result_of_a_call_alone_continues_its_response(
     assert answer["output"][0]["content"][0]["text"] == "dry"
     assert [one.role for one in engine.asked[-1].messages] == ["user", "assistant", "tool"]
     wrong = await respond([{**result, "call_id": "call_9"}], previous_response_id=called["id"])
-    assert refusal(wrong)[0] == 400 and "call_id" in refusal(wrong)[1]
+    assert refusal(wrong) == (400, "call_id: no earlier call has that id", "call_id")
 
 
 async def test_stored_items_are_sent_again_by_their_ids(

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from models.audio import AudioChunk, Pcm
-from pipelines.audio.encode.encoder import CODECS, FileEncoder, FileFormat, OutputFormat, encode
+from pipelines.audio.encode.encoder import (
+    CODECS,
+    FileEncoder,
+    FileFormat,
+    FileWriter,
+    OutputFormat,
+    encode,
+)
 
 FORMATS = get_args(OutputFormat)  # whole files; AAC is streamed only
 
@@ -39,6 +46,12 @@ def test_reported_duration_and_sample_rate_match_the_decoded_file(
     assert file.sample_rate == decoded_rate
     assert file.duration_s == pytest.approx(len(pcm) / decoded_rate, abs=0.0005)
     assert file.duration_s == pytest.approx(samples / sample_rate, abs=0.0005)
+
+
+def test_a_file_may_have_another_rate_than_its_first_chunk() -> None:
+    writer = FileWriter("mp3", 24_000)
+    writer.add(AudioChunk(sine(22_050, 22_050), 22_050))
+    assert decode(writer.finish().data)[1] == 24_000
 
 
 @pytest.mark.parametrize("output_format", FORMATS)

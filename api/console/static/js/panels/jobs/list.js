@@ -16,6 +16,12 @@ export function jobList({ place, result }) {
   let jobs = [];
   let money = ""; // what was held before
 
+  // What tells a job from others of the same name.
+  const traits = (job) => [
+    job.voices.join(", "),
+    job.selection && t("jobs.chapters_read", { n: Number(job.selection), numbers: job.selection.replaceAll(",", ", ") }),
+    job.output_format?.toUpperCase(), t("jobs.created", { time: moment(job.created_at) }),
+  ].filter(Boolean).join(" · ");
   const facts = (job) => {
     const { share = 0, state = "lost", name = "" } = uploads.get(job.id) || {};
     const done = { percent: Math.floor(100 * job.progress), end: moment(job.estimated_completion) };
@@ -26,7 +32,7 @@ export function jobList({ place, result }) {
       processing: job.progress ? t(isLate ? "jobs.late" : "jobs.percent", done) : t(n ? "jobs.waits_behind" : "jobs.waits", { n }),
     }[job.status] || moment(job.finished_at);
     return [
-      t(`jobs.kind.${job.type}`), now, job.duration && t("jobs.length", { length: clock(job.duration) }),
+      t(`jobs.kind.${job.type}`), traits(job), now, job.duration && t("jobs.length", { length: clock(job.duration) }),
       job.cost && (job.finished_at ? usd(job.cost) : t("jobs.cost_so_far", { price: usd(job.cost) })),
       job.credit_held && t("jobs.held", { price: usd(job.credit_held) }),
     ].filter(Boolean).join(" · ");
@@ -103,9 +109,9 @@ export function jobList({ place, result }) {
   };
   const remove = async (id) => {
     const job = jobs.find((one) => one.id === id);
-    const of = { name: job.name, price: usd(job.cost) };
+    const of = { name: `${job.name} (${traits(job)})`, price: usd(job.cost) };
     const [title, question, action] = job.finished_at ? ["action.delete_of", "jobs.delete_ask", "action.delete"] : ["action.cancel_of", "jobs.cancel_ask", "jobs.cancel"];
-    if (!(await confirmed(t(title, of), t(question, of), t(action)))) return;
+    if (!(await confirmed(t(title, { name: job.name }), t(question, of), t(action)))) return;
     uploads.get(id)?.pause();
     await ask(`/jobs/${id}`, { method: "DELETE" });
     keepUpload(id, null);
