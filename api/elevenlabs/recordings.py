@@ -344,6 +344,10 @@ class LiveConversation(ListeningConversation):
             raise
         return False
 
+    def fell_silent(self) -> None:
+        if self.query.commit_strategy == "manual":
+            self._listener.commit()
+
     async def send_event(self, kind: str, **fields: Any) -> None:
         await self.socket.send(json_text({"message_type": kind, **fields}))
 

@@ -85,7 +85,8 @@ async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGene
     """Yields the body as it arrives. Raises ApiError: unsupported_media_type for a compressed body,
     and request_timeout if it stalls or trickles. An upload has more time, which grows with the
     bytes received."""
-    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+    codings = ",".join(request.headers.getlist("content-encoding")).lower().split(",")
+    if not {"", "identity"}.issuperset(map(str.strip, codings)):
         message = "Content-Encoding: send the body without compression"
         # RFC 9110, 12.5.3
         raise ApiError("unsupported_media_type", message, headers={"Accept-Encoding": "identity"})

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import Literal
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
@@ -202,9 +203,12 @@ class RequestLimits:
         kind = "polls" if is_polled else "workspace"
         return await self.limits.hit(f"{kind}:{principal.workspace_id}", limit)
 
-    async def count_prompts(self, use: str, principal: Principal, count: int) -> bool:
+    async def count_prompts(
+        self, use: Literal["ahead", "counted"], principal: Principal, count: int
+    ) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-        The hourly limit of each `use` is the plan's number of requests a minute."""
+        The hourly limit of each use is the plan's number of requests a minute: prompts read "ahead"
+        of an answer, and those whose tokens are "counted"."""
         limit = self._limits_of(principal).requests_per_minute
         key = f"prompts-{use}:{principal.workspace_id}"
         return (await self.limits.hit(key, limit, HOUR_S, count)).allowed

@@ -150,8 +150,11 @@ def _routed(path: str) -> str:
     """Strips trailing and repeated slashes: many clients append `/chat/completions` to a base URL
     that ends with a slash. Paths of static sites keep them, and so do those of probes, which
     proxies block by exact path."""
-    plain = _SLASHES.sub("/", path).rstrip("/") or "/"
-    return path if path.startswith(SITES) or plain in QUIET_PATHS else plain
+    single = _SLASHES.sub("/", path)
+    plain = single.rstrip("/") or "/"
+    if plain in QUIET_PATHS:
+        return path
+    return single if single.startswith(SITES) else plain
 
 
 async def _linger(receive: Receive) -> None:

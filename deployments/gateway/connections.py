@@ -6,6 +6,8 @@ It uses private parts of uvicorn: see `deployments.cluster.compat`.
 import asyncio
 import resource
 import secrets
+import socket
+import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,11 +81,19 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     await refusal(HTTPConnection(scope))(scope, receive, send)
 
 
+def _reset(transport: asyncio.Transport) -> None:
+    """Close a connection so that its client sees that the response is cut, in HTTP/1.0 too."""
+    raw = transport.get_extra_info("socket")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+
+
 async def answer_unframed(
     cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
-    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks."""
+    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. One
+    that is cut ends with a reset, since a client would take another end for the end of a whole."""
     is_open = False  # the length of the response is unknown
 
     async def send_unframed(message: Message) -> None:
@@ -93,10 +103,15 @@ async def answer_unframed(
             if is_open:
                 cycle.chunked_encoding = False
         elif is_open:
-            cycle.expected_content_length = len(message.get("body", b""))
+            # Several may wait to be sent; uvicorn subtracts each.
+            cycle.expected_content_length += len(message.get("body", b""))
         await send(message)
 
-    await app(scope, receive, send_unframed)
+    try:
+        await app(scope, receive, send_unframed)
+    finally:
+        if is_open and not cycle.response_complete and not cycle.transport.is_closing():
+            _reset(cycle.transport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +392,11 @@ class HttpConnection(HttpToolsProtocol):
     def _abort_slow(self, kind: str) -> None:
         if kind != "head" or self.headers is not None:  # not a connection without a request
             metrics.slow_clients.labels(kind).inc()
-        self._abort()
+        if kind == "response":
+            self._disconnect_application()
+            _reset(self.transport)
+        else:
+            self._abort()
 
     def _abort(self) -> None:
         self._disconnect_application()

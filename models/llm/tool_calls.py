@@ -198,7 +198,7 @@ def call_arguments(text: str) -> str | None:
 
 def readable_arguments(text: str) -> str:
     """Returns valid arguments for a call that is too late to refuse, wrapping other texts."""
-    return call_arguments(text) or json.dumps({"arguments": text})
+    return call_arguments(text) or json.dumps({"arguments": text}, ensure_ascii=False)
 
 
 def named_calls(message: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -5,10 +5,12 @@ its process died before the answer was stored, is charged once."""
 
 import asyncio
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,9 +57,10 @@ def count_lines(path: Path, most: int) -> int:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Reads the non-blank lines; blocking."""
+    """Reads the non-blank lines, without the byte order mark of Windows; blocking."""
     with path.open("rb") as file:
-        return [line for line in file if line.strip()]
+        first = file.readline().removeprefix(BOM_UTF8)
+        return [line for line in chain((first,), file) if line.strip()]
 
 
 async def do_batch(

@@ -40,8 +40,8 @@ _CUE = re.compile(
     r"""|<<(?P<cartesia>[^<>\s]{1,100})>>|\{(?P<braced>(?=\D{0,9}[012])"""
     r"""(?:[012][@aAWxYEReIioOUuN]|[bCdDfghJklmnGprsStTvwyzZ]){2,40})\}"""
     rf"|{reasoning.BLOCK}"
-    r"""|\[(?P<linked>[^\[\]\n]{1,100})\]\(/(?P<sounds>(?=[^/()\n]{0,100}[^\x00-\x7f])"""
-    r"""[^/()\n]{1,100})/\)"""
+    r"""|\[(?P<linked>[^\[\]\n]{1,100})\]\(/(?P<sounds>(?=[^/()\n]{0,100}"""
+    r"""[\u0250-\u02ff\u1d00-\u1dbf])[^/()\n]{1,100})/\)"""  # else a link to a page
     # A pause in brackets, unless it is quoted, a link or part of a word.
     r"""|(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(?P<kind>(?i:short|medium|long)) )?"""
     rf"""(?i:pause)|(?i:pause)[ :](?P<length>{_TIME}))\](?![(\[:\]"'`’”*_])"""

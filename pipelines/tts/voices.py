@@ -240,13 +240,12 @@ class VoiceDirectory:
         is_id = parse_id(wanted) is not None
         offered = await self.voices()
         called = (v for v in offered if key == (v.id if is_id else key_of(v.info.name)))
-        match = next(called, None) or next(
-            (voice for voice in offered if key == key_of(voice.info.key)), None
-        )
+        match = next(called, None)
         if not (match and is_id):
             custom = await self.find_custom(workspace_id, wanted)
             if match is None or (custom and custom.is_of(workspace_id)):
                 match = custom
+        match = match or next((v for v in offered if key == key_of(v.info.key)), None)
         return match or self._not_found(wanted, field)
 
     async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:

@@ -122,7 +122,7 @@ async def test_pages_and_their_parts_are_served_with_their_types(
 ) -> None:
     home = await client.get("/guide")
     assert (home.status_code, home.headers["location"]) == (307, "/guide/")
-    page = await client.get("/guide/")
+    page = await client.get("http://test//guide/")
     assert page.status_code == 200 and "Quick start" in page.text
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in page.headers["content-security-policy"]

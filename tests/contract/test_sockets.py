@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from api.sockets.kernel.session import SessionTimeouts
 from models.audio import AudioChunk, float_to_pcm16
 from models.errors import EngineLost, EngineOverloaded
 from tests.contract.conftest import Caller, Connection
-from tests.contract.dialect import Dialect, Frame, Socket
+from tests.contract.dialect import Dialect, Event, Frame, Socket
 from tests.contract.dialects import DIALECTS
 from tests.local_ports import LocalTTSModel
 from tests.patience import PATIENCE_S
@@ -243,6 +244,39 @@ async def test_a_client_that_hangs_up_pays_for_the_sentences_that_it_got(
     assert await caller.units("tts") == len(SENT) + socket.flushes_sentences
     texts = [event["data"]["text"] for event in await caller.books.events()]
     assert texts == ([f"{SENT} "] if socket.flushes_sentences else [])
+
+
+FINALS: dict[str, dict[str, object]] = {
+    "/ws/stt": {"is_final": True},
+    "/v1/listen": {"is_final": True},
+    "/v2/listen": {"event": "EndOfTurn"},
+    "/v1/speech-to-text/realtime": {"message_type": "committed_transcript"},
+    "/v3/ws": {"end_of_turn": True},
+    "/cartesia/stt/websocket": {"is_final": True},
+    "/cartesia/stt/turns/websocket": {"type": "turn.end"},
+}
+
+
+@sockets(lambda socket: socket.path in FINALS)
+async def test_a_client_that_falls_silent_gets_its_text_and_pays(
+    dialect: Dialect, socket: Socket, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = SessionTimeouts.set
+
+    def start_short(timeouts: SessionTimeouts, name: str, seconds: float, *error: Any) -> None:
+        start(timeouts, name, 0.5 if name == "audio" else seconds, *error)
+
+    monkeypatch.setattr(SessionTimeouts, "set", start_short)
+    assert socket.hear is not None
+    events: list[Event] = []
+    async with caller.open(dialect, socket) as client:
+        await client.send(*socket.hear(float_to_pcm16(loud(1.0))))
+        while not events or not socket.fault(events[-1]):
+            events.append(await client.receive())
+        await client.until_closed()
+    finals = [event for event in events if FINALS[socket.path].items() <= event.items()]
+    assert finals and "hall we go" in str(finals[-1]), events
+    assert await caller.units("stt") == 1000
 
 
 @sockets(lambda socket: socket.hear)

@@ -40,20 +40,15 @@ def check_ids(path: Path) -> None:
     lines: dict[str, int] = {}
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
-            if len(line) > MAX_JSON_BYTES or not line.strip():
+            if len(line) > MAX_JSON_BYTES:
                 continue
             try:
-                custom_id = _custom_id(_parsed(line))
+                custom_id = _custom_id(parse_json(line.removeprefix(BOM_UTF8)))
             except ApiError:
                 continue
             if custom_id and (first := lines.setdefault(custom_id, number)) != number:
                 message = f"custom_id: lines {first} and {number} both have {custom_id!r}"
                 raise ApiError("validation_error", message, param="file")
-
-
-def _parsed(line: bytes) -> Any:
-    """Parses a line. The first of a file begins with a byte order mark where Windows wrote it."""
-    return parse_json(line.removeprefix(BOM_UTF8))
 
 
 def _custom_id(parsed: Any) -> str | None:
@@ -74,7 +69,7 @@ async def answer_line(
     try:
         if len(line) > MAX_JSON_BYTES:
             raise ApiError("file_too_large", f"a line is larger than {MAX_JSON_BYTES} bytes")
-        parsed = _parsed(line)
+        parsed = parse_json(line)
         custom_id = _custom_id(parsed)
         request = validated(BatchLine, parsed)
         if request.url != endpoint:

@@ -59,7 +59,7 @@ class SocketTransport(Protocol):
 
 class SessionTimeouts:
     """The timeouts of one session, which share a timer and are cheap to restart at each message.
-    The first timeout that expires calls `on_timeout` with its message and close code."""
+    Each that expires calls `on_timeout` with its message and close code, until they are stopped."""
 
     def __init__(self, on_timeout: Callable[[str, int], None]) -> None:
         self._on_timeout = on_timeout
@@ -96,11 +96,15 @@ class SessionTimeouts:
         self._timer = None
         if self._stopped or not self._due:
             return
-        due, message, code = min(self._due.values())
-        if due <= self._loop.time():
-            self._on_timeout(message, code)
-        else:
+        name = min(self._due, key=self._due.__getitem__)
+        due, message, code = self._due[name]
+        if due > self._loop.time():
             self._arm(due)
+            return
+        del self._due[name]
+        self._on_timeout(message, code)
+        if not self._stopped and self._due:
+            self._arm(min(self._due.values())[0])
 
 
 @dataclass(eq=False, repr=False)

@@ -191,7 +191,7 @@ class ListeningConversation(Conversation):
         self._close_code = close_codes.NORMAL
         self._timeout: tuple[str, int] | None = None  # error and close code of a silent client
         self._ended = 0  # listeners that have ended
-        self._is_closing = self._is_over = False
+        self._is_closing = self._is_over = self._is_taking = False
 
     async def begin(self) -> None:
         """Starts the listeners. Raises ApiError, InvalidRequest or EngineError."""
@@ -248,11 +248,21 @@ class ListeningConversation(Conversation):
 
     def timed_out(self, message: str, code: int) -> bool:
         """Lets a client that has fallen silent have the text of its audio before the error."""
-        if self._is_closing or not self.is_busy or message != self.silence[1]:
+        if message != self.silence[1]:
             return False
+        if self._is_taking:  # a piece that is charged and not heard yet
+            self.socket.timeouts.set("audio", *self.silence)
+            return True
+        if self._is_closing or not self.is_busy:
+            return False
+        self._is_closing = True
         self._timeout = message, code
+        self.fell_silent()
         self.socket.spawn(self._finish(whole=False), "end a silent stream")
         return True
+
+    def fell_silent(self) -> None:
+        """Runs before the audio of a silent client is ended. The default does nothing."""
 
     async def closed(self) -> None:
         try:
@@ -311,6 +321,7 @@ class ListeningConversation(Conversation):
         if self._is_closing:
             return
         self.expect_message()
+        self._is_taking = True
         try:
             if await handle(data):
                 await self._finish()
@@ -320,6 +331,8 @@ class ListeningConversation(Conversation):
             await self._finish(whole=False)
         except (PipelineError, EngineError) as error:
             raise ClientFault(to_api_error(error).message) from None
+        finally:
+            self._is_taking = False
 
     async def _finish(self, *, whole: bool = True) -> None:
         """Ends the audio; the session ends after the events about it. `whole` includes the audio

@@ -52,8 +52,10 @@ AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
 MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
 
-# Brands of MP4 files that may hold audio, those of 3GP included. Pictures (heic, avif) have others.
+# Brands of MP4 files that may hold audio, those of 3GP included.
 _MP4_BRAND = re.compile(rb"M4[ABPV] |F4[AV] |mp4[12]|iso[m2-9]|dash|cmf[c2]|MSNV|qt  |3g[p2egrs].")
+# Major brands of pictures, which may name brands of the above as compatible.
+_PICTURES = frozenset((b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis", b"crx "))
 _EBML = b"\x1a\x45\xdf\xa3"
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
 _TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or try again later"
@@ -280,8 +282,9 @@ def sniff(head: bytes) -> AudioFormat:
         return "flac"
     if head[:4] == b"OggS":
         return "ogg"
-    if head[4:8] == b"ftyp" and any(map(_MP4_BRAND.fullmatch, _brands(head))):
-        return "m4a"
+    if head[4:8] == b"ftyp" and head[8:12] not in _PICTURES:
+        if any(map(_MP4_BRAND.fullmatch, _brands(head))):
+            return "m4a"
     if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # recordings of browsers
         return "webm"
     audio = head[id3_length(head) :]

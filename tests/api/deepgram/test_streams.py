@@ -9,6 +9,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from api.deepgram import streams
+from api.sockets.kernel.session import SessionTimeouts
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from tests.api.deepgram.socket_client import STREAM, best, deepgram
 from tests.api.sockets.client import connect
@@ -289,6 +290,24 @@ async def test_a_client_that_falls_silent_gets_the_text_of_its_audio_first(
         (*results, error), closed, _ = await client.rest()
     assert best([one for one in results if one["type"] == "Results"][-1])["transcript"]
     assert (error["code"], closed) == ("NET-0001", 1011)
+
+
+async def test_a_recogniser_that_never_answers_does_not_keep_a_silent_client(
+    stt_server: SocketServer, fake: FakeTranscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = SessionTimeouts.set
+
+    def start_short(timeouts: SessionTimeouts, name: str, _: float, *error: Any) -> None:
+        start(timeouts, name, {"audio": 0.3, "idle": 1.0}.get(name, 60), *error)
+
+    monkeypatch.setattr(SessionTimeouts, "set", start_short)
+    fake.gate.clear()
+    async with deepgram(stt_server, PATH, **STREAM) as client:
+        await client.send_pcm(loud(1.0))
+        *_, closed, reason = await client.rest()
+    fake.gate.set()
+    assert closed == 1008 and reason.startswith("no message came")
+    await stt_server.until_empty()
 
 
 async def test_the_key_may_follow_token_in_the_subprotocols_of_a_browser(

@@ -174,3 +174,11 @@ async def test_json_bodies_are_bounded_in_bytes_in_all_and_by_workspace(
         assert (await waiting).status_code == 400
         assert (await post(auth, b" " * 2000)).status_code == 400  # not JSON
     assert not space._shares.holders
+
+
+async def test_each_content_encoding_is_looked_at(client: httpx.AsyncClient) -> None:
+    for coding, error in (("x, GZIP", "unsupported_media_type"), ("identity", "validation_error")):
+        codings = [("Content-Encoding", value) for value in ("identity", coding)]
+        headers = [("Content-Type", "application/json"), *codings]
+        answer = await client.post("/auth/signup", content=b"{}", headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (400, error)

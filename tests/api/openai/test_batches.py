@@ -111,21 +111,23 @@ async def test_wrong_lines_are_in_the_error_file_and_cost_nothing(
         line(8, text="word " * 3000),
         "[" * 100_000,
         line(10, tools=[{"type": "web_search"}]),
+        line(13, messages=[{"role": "user", "content": "Hi"}, {"role": "poet", "content": "Hi"}]),
     ]
-    made = await send(api, f"\ufeff{line(11)}", *wrong, line(12))  # as Windows writes files
+    made = await send(api, f"\ufeff\n{line(11)}", *wrong, line(12))  # as Windows writes files
     await do_next(services)
     done = await api.batches.retrieve(made.id)
-    assert (done.status, counts(done)) == ("completed", (13, 2, 11))
+    assert (done.status, counts(done)) == ("completed", (14, 2, 12))
     right = await content(api, done.output_file_id)
     assert [one["custom_id"] for one in right] == ["line-11", "line-12"]
     failed = await content(api, done.error_file_id)
     assert [one["custom_id"] for one in failed] == [
         *(None, None, "no-body", None),
         *(f"line-{number}" for number in (4, 5, 6, 7, 8)),
-        *(None, "line-10"),
+        *(None, "line-10", "line-13"),
     ]
-    assert [one["response"]["status_code"] for one in failed] == [400] * 6 + [404] + [400] * 4
+    assert [one["response"]["status_code"] for one in failed] == [400] * 6 + [404] + [400] * 5
     errors = [one["response"]["body"]["error"] for one in failed]
+    assert errors[11]["param"] == "messages.1.role"
     assert errors[5]["param"] == "temperature" and errors[8]["code"] == "context_length_exceeded"
     assert all(error["message"] for error in errors)
     assert (await books.charged("chat"))[0] == 8

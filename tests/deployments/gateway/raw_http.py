@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from configs.load import load_yaml
@@ -64,6 +64,25 @@ async def stream(request: Request) -> Response:
     return StreamingResponse(parts())
 
 
+async def cut(request: Request) -> Response:
+    """A stream that fails after its first part."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield PIECE
+        raise OSError
+
+    return StreamingResponse(parts())
+
+
+async def together(scope: Scope, receive: Receive, send: Send) -> None:
+    """A response whose parts wait for the reader together."""
+    part: Message = {"type": "http.response.body", "body": PIECE, "more_body": True}
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({**part, "body": PIECE * 400})
+    await asyncio.gather(*(send(part) for _ in range(3)))
+    await send({"type": "http.response.body"})
+
+
 async def echo(websocket: WebSocket) -> None:
     await websocket.accept()
     async for text in websocket.iter_text():
@@ -79,6 +98,8 @@ def small_app() -> Starlette:
         Route("/whole", whole),
         Route("/short", short),
         Route("/stream", stream),
+        Route("/cut", cut),
+        Mount("/together", together),
     ]
     made = Starlette(routes=routes)
     made.state.seen = made.state.ended = 0

@@ -121,6 +121,16 @@ async def test_a_response_in_http_1_0_is_sent_without_chunks(app: Starlette, por
         head, _, body = answer.partition(b"\r\n\r\n")
         assert b"transfer-encoding" not in head and body == bytes(size)
     assert app.state.ended == 1
+    answer = await send(port, b"GET /together/ HTTP/1.0\r\n\r\n")
+    assert len(answer.partition(b"\r\n\r\n")[2]) == len(PIECE) * 403
+
+
+async def test_a_cut_response_in_http_1_0_ends_with_a_reset(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /cut HTTP/1.0\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    writer.close()
 
 
 REFUSED = {

@@ -53,6 +53,7 @@ async def test_directions_that_no_voice_follows_are_dropped(cue: str) -> None:
 
 def test_any_words_in_brackets_are_directions_of_some_dialects() -> None:
     text = "[as if in a hurry] Hello [Your Name], see [1] and [docs](https://a.b)."
+    assert not has_cues("See [docs](/über/), [b](/日本語/) and [c](/año/nuevo/).", free=False)
     assert dropped_cues(text, free=True) == ["[as if in a hurry]"]
     assert not has_cues(text, free=False)
 

@@ -17,6 +17,7 @@ CHATS = ["/v1/chat/completions", "/openai/v1/chat/completions"]
 RESPONSES = "/openai/v1/responses"
 NO_ARGUMENTS = ["", " \n", "null", "{}"]
 WRONG = [
+    '{"city": "Zürich',
     "{k",
     "not json",
     "5",
@@ -85,7 +86,8 @@ async def test_arguments_that_no_model_can_read_become_a_string_in_an_object(
     body = responses_body(arguments) if path == RESPONSES else chat_body(arguments)
     answer = await client.post(path, headers=auth, json={**body, "stream": False})
     assert answer.status_code == 200, answer.text
-    assert arguments_in(prompts[-1]) == [json.dumps({"arguments": arguments})]
+    readable = json.dumps({"arguments": arguments}, ensure_ascii=False)
+    assert arguments_in(prompts[-1]) == [readable]
 
 
 async def test_a_saved_call_that_was_cut_off_does_not_end_its_chat(

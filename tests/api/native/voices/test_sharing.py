@@ -1,7 +1,9 @@
 """Voices that are shared with another workspace, with the consent of their speakers."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -46,6 +48,27 @@ async def shared(
     accepted = await client.post(f"/voice-shares/{share}/accept", headers=other_auth)
     assert accepted.status_code == 200, accepted.text
     return voice["id"], share
+
+
+async def test_a_shared_voice_precedes_a_stock_voice_that_its_engine_calls_so(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    other_auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = services.speech.synthesis.pipeline.directory
+    stock = (await directory.voices())[0]
+    stock = replace(stock, info=replace(stock.info, key="heart"))
+    monkeypatch.setattr(directory, "voices", AsyncMock(return_value=[stock]))
+    voice = await create(client, auth, name="Heart", consent="She agreed, to sharing too.")
+    await finish(services)
+    theirs = await workspace_of(client, other_auth)
+    share = (await offer(client, auth, voice["id"], workspace_id=theirs)).json()["id"]
+    await client.post(f"/voice-shares/{share}/accept", headers=other_auth)
+    receiver = await principal_of(services, other_auth)
+    assert (await directory.find_named("heart", receiver.workspace_id)).id == voice["id"]
+    assert await directory.find_named("heart", None) == stock
 
 
 async def test_an_accepted_voice_can_be_spoken_with_and_nothing_else(

@@ -42,6 +42,10 @@ def test_what_is_behind_a_tag_decides(kind: str, frame: bytes, length: int) -> N
         b"RIFF\0\0\0\0AVI ",
         b"\0\0\0\x20ftypavif",
         b"\0\0\0\x18ftypheic\0\0\0\0mif1heic\0\0\0\x10isom",
+        *(
+            b"\0\0\0\x18ftyp" + major + b"\0\0\0\0isomiso8"
+            for major in (b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis", b"crx ")
+        ),
         b"\xff\xf1\xfc\x80",  # ADTS of a sample rate that does not exist
         b"\xff\xff\xff\xff",
         b"\xff\xfb\xf0\x00",  # a bitrate that does not exist
