@@ -6,6 +6,8 @@ It uses private parts of uvicorn: see `deployments.cluster.compat`.
 import asyncio
 import resource
 import secrets
+import socket
+import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +43,7 @@ HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
 EXTENSIONS_TOO_LONG = ("validation_error", "chunk extensions and trailers are too long")
 HEADERS = 100
 URL_BYTES = 8192
+RESET = struct.pack("ii", 1, 0)  # as SO_LINGER: closes at once, with a reset
 PIPELINED = 16  # requests that wait for the response to the previous one
 
 
@@ -83,7 +86,10 @@ async def answer_unframed(
     cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
-    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks."""
+    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks.
+
+    A response that fails ends with a reset, because the usual end would make it look complete.
+    """
     is_open = False  # the length of the response is unknown
 
     async def send_unframed(message: Message) -> None:
@@ -96,7 +102,13 @@ async def answer_unframed(
             cycle.expected_content_length = len(message.get("body", b""))
         await send(message)
 
-    await app(scope, receive, send_unframed)
+    try:
+        await app(scope, receive, send_unframed)
+    finally:
+        if is_open and not cycle.response_complete and not cycle.transport.is_closing():
+            connection = cycle.transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            cycle.transport.abort()
 
 
 @dataclass(frozen=True, slots=True)

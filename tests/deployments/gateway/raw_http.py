@@ -64,6 +64,17 @@ async def stream(request: Request) -> Response:
     return StreamingResponse(parts())
 
 
+async def failing(request: Request) -> Response:
+    """A response that fails after its first part."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        yield PIECE[:100]
+        await asyncio.sleep(0.05)
+        raise RuntimeError("the model is gone")
+
+    return StreamingResponse(parts())
+
+
 async def echo(websocket: WebSocket) -> None:
     await websocket.accept()
     async for text in websocket.iter_text():
@@ -79,6 +90,7 @@ def small_app() -> Starlette:
         Route("/whole", whole),
         Route("/short", short),
         Route("/stream", stream),
+        Route("/failing", failing),
     ]
     made = Starlette(routes=routes)
     made.state.seen = made.state.ended = 0

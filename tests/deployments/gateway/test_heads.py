@@ -123,6 +123,15 @@ async def test_a_response_in_http_1_0_is_sent_without_chunks(app: Starlette, por
     assert app.state.ended == 1
 
 
+async def test_a_response_in_http_1_0_that_fails_does_not_look_complete(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /failing HTTP/1.0\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        while await reader.read(1 << 16):
+            pass
+    writer.close()
+
+
 REFUSED = {
     "both lengths": POST + b"Content-Length: 5\r\n" + CHUNKED + b"\r\n0\r\n\r\n",
     "both lengths, other order": POST + CHUNKED + b"Content-Length: 5\r\n\r\n0\r\n\r\n",
