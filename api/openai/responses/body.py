@@ -41,7 +41,7 @@ class FunctionTool(Tool):
         """Whether the whole schema is enforced. OpenAI's default in this API depends on the schema:
         https://developers.openai.com/api/docs/guides/function-calling#strict-mode"""
         if self.strict is None:
-            return enforced(self.parameters) == self.parameters
+            return bool(enforced(self.parameters) == self.parameters)
         return self.strict
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import xllamacpp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
@@ -153,8 +153,9 @@ def test_what_the_grammar_of_llguidance_takes_is_valid(schema: Any, values: list
             validator.validate(value)
 
 
-@settings(max_examples=300)
-@given(SCHEMAS, st.lists(VALUES, min_size=1, max_size=6))
+@settings(max_examples=150)
+@given(_larger(SCHEMAS), st.lists(VALUES, min_size=1, max_size=6))
+@example(PATTERNED, [{"a": 1}])
 def test_what_is_enforced_of_a_schema_allows_whatever_the_schema_allows(
     schema: Any, values: list[Any]
 ) -> None:
