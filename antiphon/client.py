@@ -16,8 +16,22 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 from uuid import uuid4
 
 import httpx
@@ -27,6 +41,7 @@ from antiphon.live import USER_AGENT, Address, Message, is_local, listen, speak_
 from antiphon.types import (
     BrowserToken,
     ChatCompletion,
+    ChatCompletionBody,
     CustomVoice,
     DefaultVoices,
     Done,
@@ -34,6 +49,7 @@ from antiphon.types import (
     Explanation,
     ListedDictionary,
     ModelListing,
+    NewBrowserToken,
     OpenAISpeechBody,
     Page_CustomVoice_,
     Page_ListedDictionary_,
@@ -44,6 +60,7 @@ from antiphon.types import (
     TranscriptionFields,
     TranscriptionResult,
     Usage,
+    VoiceFields,
 )
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -55,6 +72,8 @@ Audio = bytes | Path | tuple[str, bytes]  # a file, or its content with or witho
 Script = Sequence[ScriptTurn]
 P = ParamSpec("P")
 T = TypeVar("T")
+Text_co = TypeVar("Text_co", covariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +94,30 @@ class Request(Generic[T]):
         return {"method": self.method, "url": self.path, "headers": headers, **self.options}
 
 
+def checked(build: Callable[P, T]) -> Callable[P, T]:
+    """Let a function with typed options raise TypeError for a keyword that is none of them."""
+    parameters = signature(build).parameters
+    annotations = [parameter.annotation for parameter in parameters.values()]
+    bodies = [get_args(option)[0] for option in annotations if get_origin(option) is Unpack]
+    if not bodies:
+        return build
+    names = {*parameters, *bodies[0].__annotations__}
+
+    @wraps(build)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs.keys() - names:
+            method = build.__name__.removeprefix("_")
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
+        return build(*args, **kwargs)
+
+    return call
+
+
 class operation(Generic[P, T]):  # used as a method
     """A method of either client that sends the request which `build` returns."""
 
     def __init__(self, build: Callable[P, Request[T]]) -> None:
-        self._build = build
+        self._build = checked(build)
 
     @overload
     def __get__(self, client: "Antiphon", owner: type) -> Callable[P, T]: ...
@@ -101,7 +139,8 @@ class streamed(Generic[P, T]):
     """
 
     def __init__(self, build: Callable[P, Request[Any]], read: Callable[[Any], T | None]) -> None:
-        self._build, self._read = build, read
+        self._build = checked(build)
+        self._read = read
 
     @overload
     def __get__(self, client: "Antiphon", owner: type) -> Callable[P, Iterator[T]]: ...
@@ -221,9 +260,34 @@ def _delete_dictionary(dictionary_id: str) -> Request[Done]:
     return Request("DELETE", f"/pronunciations/{dictionary_id}")
 
 
-def _transcribe(audio: Audio, **form: Unpack[TranscriptionFields]) -> Request[TranscriptionResult]:
-    """Transcribe a recording; if requested, with word times or speakers."""
-    return Request("POST", "/stt", {"data": form, "files": {"audio": _file(audio)}})
+def _transcribe(
+    audio: Audio, *, response_format: str = "json", **form: Unpack[TranscriptionFields]
+) -> Request[Any]:
+    """Transcribe a recording; if requested, with word times or speakers.
+
+    With `response_format`, the result is the text of the subtitles (srt, vtt), or plain text.
+    """
+    upload = {
+        "data": {**form, "response_format": response_format},
+        "files": {"audio": _file(audio)},
+    }
+    read = httpx.Response.json if response_format == "json" else as_text
+    return Request("POST", "/stt", upload, read)
+
+
+class _Transcribe(Protocol[Text_co, Result_co]):
+    """The method `transcribe`, which returns a text or a result by `response_format`."""
+
+    @overload
+    def __call__(self, audio: Audio, **form: Unpack[TranscriptionFields]) -> Result_co: ...
+    @overload
+    def __call__(
+        self,
+        audio: Audio,
+        *,
+        response_format: Literal["text", "srt", "vtt"],
+        **form: Unpack[TranscriptionFields],
+    ) -> Text_co: ...
 
 
 def _translate(audio: Audio, *, prompt: str | None = None) -> Request[str]:
@@ -233,25 +297,27 @@ def _translate(audio: Audio, *, prompt: str | None = None) -> Request[str]:
 
 
 def _chat(
-    messages: str | Sequence[Mapping[str, Any]], *, model: str | None = None, **fields: Any
+    messages: str | Sequence[Mapping[str, Any]], **fields: Unpack[ChatCompletionBody]
 ) -> Request[ChatCompletion]:
     """Answer messages, or the text of a single user message.
 
-    `fields` are further fields of `POST /v1/chat/completions`.
+    `fields` are further fields of `POST /v1/chat/completions`, such as `model`.
     """
     turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-    body = {**given(messages=turns, model=model), "stream": False, **fields}
+    body = {**given(messages=turns, **fields), "stream": False}
     return Request("POST", "/v1/chat/completions", {"json": body})
 
 
 def _stream_chat(
-    messages: str | Sequence[Mapping[str, Any]], *, model: str | None = None, **fields: Any
+    messages: str | Sequence[Mapping[str, Any]], **fields: Unpack[ChatCompletionBody]
 ) -> Request[ChatCompletion]:
     """Stream the events of an answer while the model writes it; docs/chat.md describes them."""
-    return _chat(messages, model=model, **{**fields, "stream": True})
+    request = _chat(messages, **fields)
+    request.options["json"]["stream"] = True
+    return request
 
 
-def _correct(text: str, **fields: Any) -> Request[ChatCompletion]:
+def _correct(text: str, **fields: Unpack[ChatCompletionBody]) -> Request[ChatCompletion]:
     """Correct a text.
 
     The corrected text is in `choices[0].message.content`, and the changes are in `correction`.
@@ -276,7 +342,9 @@ def _voice(voice_id: str) -> Request[CustomVoice]:
     return Request("GET", f"/voices/{voice_id}")
 
 
-def _create_voice(name: str, recordings: Sequence[Audio], **fields: str) -> Request[CustomVoice]:
+def _create_voice(
+    name: str, recordings: Sequence[Audio], **fields: Unpack[VoiceFields]
+) -> Request[CustomVoice]:
     """Start to create a voice from recordings of a single speaker; `voice` shows its progress.
 
     `fields` are further fields of the form, such as `consent` and `language`.
@@ -306,7 +374,7 @@ def _usage(
     return Request("GET", "/billing/usage", {"params": query})
 
 
-def _create_token(**fields: Any) -> Request[BrowserToken]:
+def _create_token(**fields: Unpack[NewBrowserToken]) -> Request[BrowserToken]:
     """Create a token that is valid for minutes, so that a web page needs no API key."""
     return Request("POST", "/auth/tokens", {"json": fields})
 
@@ -355,7 +423,6 @@ class _Operations:
     export_dictionary = operation(_export_dictionary)
     save_dictionary = operation(_save_dictionary)
     delete_dictionary = operation(_delete_dictionary)
-    transcribe = operation(_transcribe)
     translate = operation(_translate)
     chat = operation(_chat)
     stream_chat = streamed(_stream_chat, as_event)
@@ -392,6 +459,8 @@ class Antiphon(_Operations):
 
     _connect = httpx.Client
     _http: httpx.Client
+
+    transcribe = cast("_Transcribe[str, TranscriptionResult]", operation(_transcribe))
 
     def send(self, request: Request[T]) -> T:
         prepared = self._http.build_request(**request.arguments())
@@ -436,6 +505,10 @@ class AsyncAntiphon(_Operations):
 
     _connect = httpx.AsyncClient
     _http: httpx.AsyncClient
+
+    transcribe = cast(
+        "_Transcribe[Awaitable[str], Awaitable[TranscriptionResult]]", operation(_transcribe)
+    )
 
     async def send(self, request: Request[T]) -> T:
         prepared = self._http.build_request(**request.arguments())

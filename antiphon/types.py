@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 
 class AnswerMessage(TypedDict):
@@ -31,6 +31,11 @@ class Arrival(TypedDict):
     problem: NotRequired[str | None]
 
 
+class AudioOptions(TypedDict):
+    voice: str | VoiceReference
+    format: Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]
+
+
 class BrowserToken(TypedDict):
     token: str
     scopes: list[str]
@@ -48,6 +53,61 @@ class ChatCompletion(TypedDict):
     response_time_ms: int
     correction: NotRequired[CorrectionBody | None]
     entities: NotRequired[list[Entity] | None]
+
+
+class ChatCompletionBody(TypedDict):
+    redact: NotRequired[
+        list[
+            Literal[
+                "email",
+                "account",
+                "card",
+                "ssn",
+                "birth_date",
+                "phone",
+                "address",
+                "name",
+                "number",
+                "all",
+            ]
+        ]
+        | None
+    ]
+    redact_mode: NotRequired[Literal["mask", "mark"] | None]
+    dictionary: NotRequired[list[Replacement] | None]
+    style: NotRequired[StyleFields | None]
+    appContext: NotRequired[Literal["email", "chat", "document", "message", "social"] | None]
+    model: NotRequired[str | None]
+    chat_template_kwargs: NotRequired[TemplateOptions | None]
+    reasoning_effort: NotRequired[
+        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
+    ]
+    temperature: NotRequired[float | None]
+    top_p: NotRequired[float | None]
+    top_k: NotRequired[int | None]
+    min_p: NotRequired[float | None]
+    max_tokens: NotRequired[int | None]
+    max_completion_tokens: NotRequired[int | None]
+    stop: NotRequired[str | list[str] | None]
+    seed: NotRequired[int | None]
+    presence_penalty: NotRequired[float | None]
+    frequency_penalty: NotRequired[float | None]
+    tool: NotRequired[list[Tool] | None]
+    tools: NotRequired[list[OpenAITool] | None]
+    tool_choice: NotRequired[Literal["none", "auto", "required"] | NamedTool | None]
+    parallel_tool_calls: NotRequired[bool | None]
+    response_format: NotRequired[TextFormat | JsonObjectFormat | JsonSchemaFormat | None]
+    stream_options: NotRequired[StreamOptions | None]
+    n: NotRequired[int | None]
+    logprobs: NotRequired[bool | None]
+    top_logprobs: NotRequired[int | None]
+    user: NotRequired[str | None]
+    save_chat: NotRequired[bool | None]
+    chat_id: NotRequired[str | None]
+    modalities: NotRequired[list[Literal["text", "audio"]] | None]
+    audio: NotRequired[AudioOptions | None]
+    functions: NotRequired[Literal[False] | None]
+    function_call: NotRequired[Literal[False] | None]
 
 
 class Choice(TypedDict):
@@ -158,6 +218,15 @@ class Explanation(TypedDict):
     unread: list[str]
 
 
+class JsonObjectFormat(TypedDict):
+    type: Literal["json_object"]
+
+
+class JsonSchemaFormat(TypedDict):
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
 class ListedDictionary(TypedDict):
     id: str
     name: str
@@ -190,6 +259,27 @@ class ModelListing(TypedDict):
     data: list[Model]
 
 
+class NamedFunction(TypedDict):
+    name: str
+
+
+class NamedSchema(TypedDict):
+    name: str
+    description: NotRequired[str | None]
+    schema: dict[str, Any]
+    strict: NotRequired[bool | None]
+
+
+class NamedTool(TypedDict):
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class NewBrowserToken(TypedDict):
+    scopes: list[Literal["tts", "stt", "chat", "voices"]]
+    expires_in: NotRequired[int]
+
+
 class OpenAISpeechBody(TypedDict):
     model: NotRequired[str | None]
     voice: NotRequired[str | VoiceReference | None]
@@ -197,6 +287,11 @@ class OpenAISpeechBody(TypedDict):
     speed: NotRequired[float]
     instructions: NotRequired[str | None]
     pronunciations: NotRequired[list[str | DictionaryRef]]
+
+
+class OpenAITool(TypedDict):
+    type: Literal["function"]
+    function: Tool
 
 
 class Page_CustomVoice_(TypedDict):
@@ -223,6 +318,11 @@ class Pronunciation(TypedDict):
     alias: NotRequired[str | None]
     language: NotRequired[str | None]
     case_sensitive: NotRequired[bool]
+
+
+class Replacement(TypedDict):
+    term: str
+    replacement: str
 
 
 class RunningCanary(TypedDict):
@@ -271,6 +371,18 @@ class Storage(TypedDict):
     limit: int
 
 
+class StreamOptions(TypedDict):
+    include_usage: NotRequired[bool | None]
+
+
+class StyleFields(TypedDict):
+    tone: NotRequired[str | None]
+    autoCapitalize: NotRequired[bool | None]
+    autoPunctuate: NotRequired[bool | None]
+    useContractions: NotRequired[bool | None]
+    expandAbbreviations: NotRequired[bool | None]
+
+
 class SynthesisBody(TypedDict):
     voice_id: NotRequired[str | None]
     voice: NotRequired[str | None]
@@ -280,6 +392,21 @@ class SynthesisBody(TypedDict):
     timestamps: NotRequired[bool]
     pronunciations: NotRequired[list[str | DictionaryRef]]
     output_format: NotRequired[Literal["mp3", "wav", "ogg", "flac"]]
+
+
+class TemplateOptions(TypedDict):
+    enable_thinking: NotRequired[bool | None]
+
+
+class TextFormat(TypedDict):
+    type: Literal["text"]
+
+
+class Tool(TypedDict):
+    name: str
+    description: NotRequired[str | None]
+    parameters: NotRequired[dict[str, Any] | None]
+    strict: NotRequired[bool | None]
 
 
 class TranscribedWord(TypedDict):
@@ -354,6 +481,14 @@ class UsageItem(TypedDict):
     unit: str
     requests: int
     cost: float
+
+
+class VoiceFields(TypedDict):
+    consent: NotRequired[str]
+    consent_token: NotRequired[str]
+    description: NotRequired[str]
+    language: NotRequired[str]
+    gender: NotRequired[Literal["male", "female", "neutral"]]
 
 
 class VoiceLabels(TypedDict):

@@ -20,12 +20,15 @@ ROOT = Path(__file__).resolve().parent.parent
 CLIENT, TYPES = ROOT / "antiphon" / "client.py", ROOT / "antiphon" / "types.py"
 # What a request has, without what the client's methods name themselves.
 REQUESTS: dict[str, set[str]] = {
+    "ChatCompletionBody": {"messages", "stream", "text"},
     "ExplainBody": {"text", "script"},
     "OpenAISpeechBody": {"input", "stream_format"},
+    "NewBrowserToken": set(),
     "Pronunciation": set(),
     "ScriptTurn": set(),
     "SynthesisBody": {"text", "script"},
     "TranscriptionFields": {"audio", "response_format"},
+    "VoiceFields": {"files", "name"},
 }
 HEAD = '''"""Answers of the service and options of requests, written by tools/client_types.py."""
 
@@ -71,21 +74,28 @@ def named_in(schema: Any) -> set[str]:
     return own.union(*map(named_in, schema.values()))
 
 
+def without(schema: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+    """Return a schema without some of its fields."""
+    properties = schema.get("properties", {})
+    kept = {name: about for name, about in properties.items() if name not in fields}
+    return {**schema, "properties": kept} if properties else schema
+
+
 def written(schemas: dict[str, Any], wanted: set[str]) -> str:
     found: set[str] = set()
     while wanted:
         found |= wanted
-        wanted = set().union(*(named_in(schemas[name]) for name in wanted)) - found
+        kept = (without(schemas[name], REQUESTS.get(name, set())) for name in wanted)
+        wanted = set().union(*map(named_in, kept)) - found
     parts = []
     for name in sorted(found):
-        schema, named = schemas[name], REQUESTS.get(name)
+        named = REQUESTS.get(name)
+        schema = without(schemas[name], named or set())
         if "properties" not in schema:
             parts.append(f"\n{name} = {python_type(schema)}\n")
             continue
         lines = []
         for field, about in schema["properties"].items():
-            if field in (named or ()):
-                continue
             kind = python_type(about)
             is_there = field in schema.get("required", ()) or ("default" in about and named is None)
             lines.append(f"    {field}: {kind if is_there else f'NotRequired[{kind}]'}\n")
@@ -100,8 +110,9 @@ def written(schemas: dict[str, Any], wanted: set[str]) -> str:
 def main() -> None:
     document = routed_app().openapi()
     schemas = document["components"]["schemas"]
-    form = document["paths"]["/stt"]["post"]["requestBody"]["content"]["multipart/form-data"]
-    schemas["TranscriptionFields"] = form["schema"]
+    for path in ("/stt", "/voices"):
+        body = document["paths"][path]["post"]["requestBody"]["content"]["multipart/form-data"]
+        schemas[body["schema"]["title"]] = body["schema"]
     named = re.search(r"from antiphon.types import \(([^)]*)\)", CLIENT.read_text(encoding="utf-8"))
     assert named is not None
     wanted = set(re.findall(r"\w+", named[1]))

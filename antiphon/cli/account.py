@@ -13,7 +13,15 @@ import click
 import httpx
 
 from antiphon import ServiceError
-from antiphon.cli.service import CommandGroup, ServiceClient, end, pass_service, store, table
+from antiphon.cli.service import (
+    CommandGroup,
+    ServiceClient,
+    check_target,
+    end,
+    pass_service,
+    store,
+    table,
+)
 from antiphon.client import Request, given
 
 FILES = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -206,6 +214,8 @@ def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
         uploads = [(upload, (file.name, file.read_bytes())) for file in files]
         parts = {"data": sent, "files": uploads} if files else {"json": sent} if sent else {}
         if target := values.get("target"):
+            if target.name != "-":
+                check_target(Path(target.name))
             request = Request(method, path.format(**values), {"json": sent}, httpx.Response.read)
             with service.client() as client:
                 answer = client.send(request)

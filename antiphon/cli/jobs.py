@@ -1,17 +1,24 @@
-"""`antiphon job`: long recordings and long texts, on which the service works while it is idle."""
+"""`antiphon job` and `antiphon jobs`: long recordings and long texts, on which the service works
+while it is idle."""
 
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
-from antiphon.cli.service import ServiceClient, end, pass_service
+from antiphon import Antiphon
+from antiphon.cli.service import CommandGroup, ServiceClient, check_target, end, pass_service
 from antiphon.client import Request, given
 
-POLL_S = 2.0
+POLL_S = 5.0
+REPORT_S = 60.0  # between lines about progress where stderr is no terminal
 RECORDINGS = (".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4")
+TEXTS = (".txt", ".md", ".markdown", ".epub", ".ssml")
 TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".json": "json"}
+BOOKS = (".m4b", ".mp3")
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -19,12 +26,12 @@ TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT,
     help="File to write. Without it, the chapters of a text are listed with length and price.",
 )
 @click.option("-v", "--voice", help="Voice for a text. Default: by language.")
 @click.option("-l", "--language", help="Language of a recording. Default: detected.")
-@click.option("-c", "--chapters", help="Chapters to read, such as 1,3-5. Default: all.")
+@click.option("-c", "--chapters", help="Chapters to read, such as 1,3-5. Default: those with an x.")
 @click.option("--speakers", is_flag=True, help="Label the speakers of a recording.")
 @pass_service
 def job(
@@ -41,39 +48,115 @@ def job(
     antiphon job interview.mp3 -o interview.docx --speakers
     antiphon job book.epub
     antiphon job book.epub -o book.m4b --chapters 2-14
+
+    The job continues on the service if you stop this command: see `antiphon jobs`.
     """
+    kind = file.suffix.lower()
     if output is None:
-        if file.suffix.lower() in RECORDINGS:
+        if kind in RECORDINGS:
             raise click.UsageError(f"-o: add it, such as -o {file.stem}.srt for a transcript")
         return _show_chapters(service, file, given(chapters=options["chapters"]))
-    form = TRANSCRIPTS.get(suffix := output.suffix.lower())
-    if form is None and suffix not in (".m4b", ".mp3"):
-        raise click.UsageError(f"-o: must end in {', '.join((*TRANSCRIPTS, '.m4b', '.mp3'))}")
+    suffix = output.suffix.lower()
+    is_transcript = suffix in TRANSCRIPTS
+    if kind in RECORDINGS and not is_transcript:
+        raise click.UsageError(f"-o: of a recording must end in {', '.join(TRANSCRIPTS)}")
+    if kind in TEXTS and suffix not in BOOKS:
+        raise click.UsageError(f"-o: of a text must end in {', '.join(BOOKS)}")
+    if not is_transcript and suffix not in BOOKS:
+        raise click.UsageError(f"-o: must end in {', '.join((*TRANSCRIPTS, *BOOKS))}")
     labels = "true" if speakers else None
-    if form is None:
-        source, unused = "text", given(language=options["language"], speakers=labels)
-    else:
+    if is_transcript:
         source = "recording"
         unused = given(voice=options["voice"], chapters=options["chapters"])
+    else:
+        source, unused = "text", given(language=options["language"], speakers=labels)
     if unused:
         raise click.UsageError(f"--{' and --'.join(unused)}: has no effect on a {source}")
+    check_target(output)
     fields = given(output_format=suffix[1:], speaker_labels=labels, **options)
-    kind, field = ("transcriptions", "audio") if form else ("speech", "document")
+    path, field = ("transcriptions", "audio") if is_transcript else ("speech", "document")
     with service.client() as client, file.open("rb") as upload:
         files = {field: (file.name, upload.read())}
-        created = client.request("POST", f"/jobs/{kind}", data=fields, files=files)
-        while created["status"] not in ("completed", "failed"):
-            if sys.stderr.isatty():
-                click.echo(f"\r{created['progress']:.0%}", nl=False, err=True)
-            time.sleep(POLL_S)
-            created = client.request("GET", f"/jobs/{created['id']}")
-        if created["status"] == "failed":
-            end(str(created["message"]), 1)
-        path = f"/jobs/{created['id']}/transcript?format={form}"
-        if form is None:  # at the address of the service as it is known here
-            path = f"/files/{created['audio_url'].partition('/files/')[2]}"
-        output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
-    service.show(created, f"{output}: {created['duration']:.0f} s of audio; job {created['id']}")
+        created = client.request("POST", f"/jobs/{path}", data=fields, files=files)
+        _save(service, client, created, output)
+
+
+@click.group(cls=CommandGroup)
+def jobs() -> None:
+    """List, fetch and delete jobs: long recordings and books."""
+
+
+@jobs.command()
+@click.argument("job_id")
+@click.option("-o", "--output", type=OUTPUT, required=True, help="File to write.")
+@pass_service
+def fetch(service: ServiceClient, job_id: str, output: Path) -> None:
+    """Wait for a job, and write its result to a file.
+
+    \b
+    antiphon jobs fetch JOB_ID -o book.m4b
+    """
+    check_target(output)
+    with service.client() as client:
+        current = client.request("GET", f"/jobs/{job_id}")
+        suffix = output.suffix.lower()
+        results = {"transcription": (*TRANSCRIPTS,), "speech": BOOKS}.get(current["type"])
+        if results is None:
+            raise click.UsageError(f"{job_id}: is a batch, whose results are at /openai/v1/files")
+        if suffix not in results:
+            raise click.UsageError(f"-o: of this job must end in {', '.join(results)}")
+        _save(service, client, current, output)
+
+
+def _save(service: ServiceClient, client: Antiphon, job: dict[str, Any], output: Path) -> None:
+    """Wait for a job, and write its result to a file. Ctrl-C ends only the wait."""
+    hint = f"`antiphon jobs fetch {job['id']} -o {output}`"
+    if job["finished_at"] is None:
+        service.report(job, f"Job {job['id']} continues if you press Ctrl-C; {hint} waits for it.")
+    try:
+        job = _finished(client, job)
+    except KeyboardInterrupt:
+        delete = f"`antiphon jobs delete {job['id']}`"
+        click.echo(f"\nThe job continues: {hint} waits for it, {delete} cancels it.", err=True)
+        sys.exit(1)
+    if job["status"] != "completed":
+        end(str(job["message"]), 1)
+    path = f"/jobs/{job['id']}/transcript?format={TRANSCRIPTS.get(output.suffix.lower())}"
+    if job["type"] == "speech":  # at the address of the service as it is known here
+        path = f"/files/{job['audio_url'].partition('/files/')[2]}"
+    output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
+    service.show(job, f"{output}: {job['duration']:.0f} s of audio; job {job['id']}")
+
+
+def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the end of a job, and report its progress: on a terminal in a line that changes,
+    elsewhere in a line per minute."""
+    is_terminal = sys.stderr.isatty()
+    reported_at = -REPORT_S
+    while job["finished_at"] is None:
+        if is_terminal or time.monotonic() - reported_at >= REPORT_S:
+            reported_at = time.monotonic()
+            line = f"{job['progress']:.0%}" if job["progress"] else _place(client, job)
+            click.echo(f"\r\033[K{line}" if is_terminal else line, nl=not is_terminal, err=True)
+        time.sleep(POLL_S)
+        job = client.request("GET", f"/jobs/{job['id']}")
+    if is_terminal:
+        click.echo("\r\033[K", nl=False, err=True)
+    return job
+
+
+def _place(client: Antiphon, job: dict[str, Any]) -> str:
+    """Say how many jobs of the workspace are before one that has not begun."""
+    if job["status"] == "uploading":
+        return "waiting for its recording"
+    listed = client.request("GET", "/jobs", params={"limit": 100})["data"]
+    before = [
+        other
+        for other in listed
+        if other["status"] == "processing" and other["created_at"] < job["created_at"]
+    ]
+    behind = f", behind {len(before)} of your jobs" if before else ""
+    return f"waiting for its turn{behind}; jobs run while the machine is not busy with other work"
 
 
 def _show_chapters(service: ServiceClient, file: Path, fields: dict[str, str]) -> None:

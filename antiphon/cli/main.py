@@ -58,7 +58,7 @@ def main() -> None:
 
 for command in (
     *(account.login, trial.try_service),
-    *(speech.speak, speech.listen, talk.talk, text.chat, text.correct, jobs.job),
+    *(speech.speak, speech.listen, talk.talk, text.chat, text.correct, jobs.job, jobs.jobs),
     *(pronunciations.explain, pronunciations.pronunciations, account.voices, models.models),
     *(account.usage, account.keys, account.webhooks),
 ):

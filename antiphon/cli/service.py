@@ -77,6 +77,7 @@ class ServiceClient:
             )
             if error.status == 401 and self.key is None:
                 message = "the service asks for an API key"
+            message = message.replace("GET /default-voices", "`antiphon voices list`")
             message = f"{purpose}: {message}" if purpose else message
             if error.retry_after_s is not None:
                 message += f"; try again in {error.retry_after_s:g} s"
@@ -118,6 +119,14 @@ class ServiceClient:
     def show_rows(self, answer: Any, heads: str, rows: Iterable[tuple[str, ...]]) -> None:
         """Print the whole answer with `--json`, or a table with heads such as "ID, NAME"."""
         self.show(answer, table([tuple(heads.split(", ")), *rows]))
+
+
+def check_target(file: Path) -> None:
+    """End the program if a file cannot be written, before work that is paid for or long."""
+    if not file.parent.is_dir():
+        end(f"{file}: there is no folder {file.parent}", 1)
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        end(f"{file}: cannot be written", 1)
 
 
 def end(message: str, status: int) -> NoReturn:

@@ -16,7 +16,7 @@ import httpx
 
 from antiphon import AsyncAntiphon
 from antiphon.cli.pronunciations import takes_text
-from antiphon.cli.service import ServiceClient, end, pass_service
+from antiphon.cli.service import ServiceClient, check_target, end, pass_service
 from antiphon.cli.sound import player_input, recorded_blocks
 from antiphon.client import Request, as_event, as_text, given, with_wav_length
 from antiphon.live import SSML
@@ -63,6 +63,8 @@ def speak(
         form = Path(output).suffix.removeprefix(".").replace("ogg", "opus").lower() or "mp3"
         if form not in FORMATS:
             raise click.UsageError(f"--format is needed, since {output} does not name a format")
+    if output not in (None, "-"):
+        check_target(Path(str(output)))
     options["response_format"] = form or "mp3"
     pieces = [text] if SSML.match(text) else list(pieces_of(text))
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
@@ -171,7 +173,10 @@ def listen(
     is_told = has_turns and form == "text"
     options |= {"response_format": "json" if is_told else form, "timestamps": form == "json"}
     path, part = ("/openai/v1/audio/translations", "file") if translate else ("/stt", "audio")
-    for file in files:
+    targets = [file.with_suffix({"text": ".txt"}.get(form, f".{form}")) for file in files]
+    for target in targets if write else ():
+        check_target(target)
+    for file, target in zip(files, targets, strict=True):
         if len(files) > 1 and not write:
             click.echo(f"{file}:", err=True)
         sent = {"data": given(**options), "files": {part: (file.name, file.read_bytes())}}
@@ -181,7 +186,6 @@ def listen(
             turns = json.loads(text)["utterances"]
             text = "\n".join(f"{turn['speaker']}: {turn['text']}" for turn in turns)
         if write:
-            target = file.with_suffix({"text": ".txt"}.get(form, f".{form}"))
             target.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
             click.echo(f"Wrote the transcript of {file} to {target}", err=True)
         else:

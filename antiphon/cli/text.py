@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from antiphon.cli.service import ServiceClient, pass_service
+from antiphon.cli.service import ServiceClient, check_target, pass_service
 from antiphon.client import given
 
 COMPLETIONS = "/v1/chat/completions"
@@ -84,6 +84,8 @@ def correct(
     """
     if in_place and file is None:
         raise click.UsageError("--in-place needs --file")
+    if in_place and file is not None:
+        check_target(file)
     if file is not None:
         text = file.read_text(encoding="utf-8")
     elif text is None or text == "-":

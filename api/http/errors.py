@@ -202,7 +202,11 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(NOT_FOUND_PAGE, 404, PAGE_POLICY)
-        answer = ApiError("not_found", "this path does not exist")
+        message = "this path does not exist"
+        path = OPENAI_PREFIX + request.url.path.removeprefix("/")
+        if _has_route(request, path):
+            message += f"; OpenAI's API has it at {path}"
+        answer = ApiError("not_found", message)
     elif error.status_code == 405:
         allow = ", ".join(sorted(_allowed_methods(request)))
         if request.method == "OPTIONS":
@@ -214,6 +218,12 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     else:
         answer = ApiError("validation_error", "the request cannot be read")
     return error_response(answer, request)
+
+
+def _has_route(request: Request, path: str) -> bool:
+    """Return whether a route takes the path, with any method."""
+    scope = {**request.scope, "path": path}
+    return any(route.matches(scope)[0] is not Match.NONE for route in request.app.routes)
 
 
 def _allowed_methods(request: Request) -> set[str]:

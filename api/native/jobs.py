@@ -112,7 +112,7 @@ class SpeechJobFields(BaseModel):
         max_length=8000,
         pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$",
         description="Chapters to read, such as `1,3-5`, by the `number` of the estimate. Default: "
-        "all.",
+        "all that are not `extra`, or all if all are.",
     )
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
     voice: str = Field(default="", max_length=200, description="Voice name.")
@@ -134,7 +134,7 @@ class ChapterEstimate(BaseModel):
         description="True for contents, copyright, index and the like, which listeners usually "
         "leave out."
     )
-    chosen: bool = Field(description="False if `chapters` leaves it out.")
+    chosen: bool = Field(description="True if a job with these `chapters` reads it.")
 
 
 class LeftOutParts(Shown):

@@ -176,7 +176,9 @@ class SpeechPipeline:
         directory = self.directory
         workspace_id = request.workspace_id
         names = {token.attributes.get("name") for token in tokens if token.name == "voice"}
-        voices = {name: await directory.find_named(name, workspace_id) for name in names if name}
+        voices = {
+            name: await directory.find_named(name, workspace_id, "voice") for name in names if name
+        }
         lexicon: Lexicon | None = None
         if request.pronunciations and self.dictionaries and workspace_id is not None:
             lexicon = await self.dictionaries.lexicon(workspace_id, request.pronunciations)

@@ -12,7 +12,7 @@ from db.database import Database
 from db.voices.voices import Voice, ready_voices, visible_voice
 from models.base import Accent, ModelInfo, VoiceGender, VoiceInfo
 from models.errors import EngineLost
-from pipelines.errors import NotFound, VoiceNotFound, VoiceNotReady
+from pipelines.errors import SHOWN_CHARACTERS, NotFound, VoiceNotFound, VoiceNotReady
 from pipelines.ports import TTSModel, describe_all
 from pipelines.storage.files import Files
 from pipelines.tasks import TaskSet, TtlCache
@@ -228,7 +228,7 @@ class VoiceDirectory:
             return None if name is None else await self.find_named(name, workspace_id, "voice")
         if parse_id(voice_id) is None:
             await self.voices()
-            self._not_found("voice_id")
+            self._not_found(voice_id, "voice_id")
         return await self.find_named(voice_id, workspace_id)
 
     async def find_named(
@@ -247,7 +247,7 @@ class VoiceDirectory:
             custom = await self.find_custom(workspace_id, wanted)
             if match is None or (custom and custom.is_of(workspace_id)):
                 match = custom
-        return match or self._not_found(field)
+        return match or self._not_found(wanted, field)
 
     async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:
         """Find the custom voice of that id or name. Raises VoiceNotReady, EngineLost or
@@ -263,12 +263,15 @@ class VoiceDirectory:
             raise EngineLost("the model of the voice is not up")
         return voice
 
-    def _not_found(self, field: str) -> NoReturn:
+    def _not_found(self, wanted: str, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):
             raise EngineLost(
                 "a text-to-speech model is not ready, and the voice may be one of its voices"
             )
-        raise VoiceNotFound(f"no voice has that {field}; GET /default-voices lists them")
+        reason = f"no voice has that {field}"
+        if field == "voice":
+            reason = f"no voice is called {wanted[:SHOWN_CHARACTERS]!r}"
+        raise VoiceNotFound(f"{reason}; GET /default-voices lists them")
 
     def _with_model(self, voice: ReadyCustomVoice) -> AvailableVoice | None:
         """Return the voice with its model; None if the model was never up."""

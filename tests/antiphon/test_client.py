@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -79,6 +79,25 @@ def test_dictionaries_scripts_and_the_options_of_transcripts(client: Antiphon) -
     with pytest.raises(ServiceError, match="keyterms"):
         client.transcribe(SPEECH, keyterms=["x" * 101])
     assert isinstance(client.translate(SPEECH), str)
+    assert client.transcribe(SPEECH, response_format="vtt").startswith("WEBVTT")
+
+
+def test_a_misspelt_option_is_a_type_error_before_any_request(client: Antiphon) -> None:
+    methods: dict[str, tuple[Any, ...]] = {
+        "speak": ("Hello.",),
+        "stream_speech": ("Hello.",),
+        "speak_script": ([{"text": "Hello."}],),
+        "explain": ("Hello.",),
+        "transcribe": (SPEECH,),
+        "chat": ("Hello",),
+        "stream_chat": ("Hello",),
+        "correct": ("Hello",),
+        "create_voice": ("Ann", [SPEECH]),
+        "create_token": (),
+    }
+    for method, arguments in methods.items():
+        with pytest.raises(TypeError, match="unexpected keyword argument 'vocie'"):
+            getattr(client, method)(*arguments, vocie="Greta")
 
 
 async def test_the_same_methods_are_awaited(server: Server) -> None:
@@ -87,6 +106,7 @@ async def test_the_same_methods_are_awaited(server: Server) -> None:
         pieces = [one async for one in client.stream_speech("Hello.", response_format="pcm")]
         assert b"".join(pieces)
         assert isinstance((await client.transcribe(SPEECH))["text"], str)
+        assert isinstance(await client.transcribe(SPEECH, response_format="text"), str)
         assert [event async for event in client.stream_chat("Hello")]
 
 

@@ -53,12 +53,15 @@ class Book:
     left_out: LeftOut = LeftOut()
 
     def only(self, numbers: str) -> "Book":
-        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5"; all if empty.
+        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5".
 
-        Raises InvalidRequest if the book has no such chapter.
+        If `numbers` is empty, keeps what listeners do not usually leave out, or all if there is
+        nothing else. Raises InvalidRequest if the book has no such chapter.
         """
         count = len(self.chapters)
-        kept = bytearray([not numbers]) * count
+        kept = bytearray(not (numbers or chapter.is_extra) for chapter in self.chapters)
+        if not numbers and not any(kept):
+            return self
         for part in filter(None, numbers.split(",")):
             first, _, last = part.partition("-")
             span = range(int(first), int(last or first) + 1)

@@ -98,6 +98,16 @@ async def test_openai_clients_get_openai_error_shape(failing_client: httpx.Async
     assert unknown.json()["error"]["code"] == "not_found"
 
 
+async def test_a_path_of_openai_without_its_prefix_names_the_path_with_it(
+    client: httpx.AsyncClient,
+) -> None:
+    for path in ("/v1/audio/speech", "/v1/embeddings", "/v1/responses/resp_1"):
+        answer = await client.post(path)
+        assert answer.status_code == 404
+        assert answer.json()["message"].endswith(f"OpenAI's API has it at /openai{path}")
+    assert (await client.get("/v1/none")).json()["message"] == "this path does not exist"
+
+
 async def test_an_unknown_path_is_404_also_without_a_key(client: httpx.AsyncClient) -> None:
     for path in ("/nothing", "/nothing/", "/developer/", "/Plans"):
         answer = await client.get(path)

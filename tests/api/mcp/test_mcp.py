@@ -187,7 +187,7 @@ async def test_cross_lingual_voices_are_listed_for_languages_without_native_ones
         (
             "speak",
             {"text": "a", "voice": "unknown"},
-            "voice_not_found: no voice has that voice; the tool `voices` lists them",
+            "voice_not_found: no voice is called 'unknown'; the tool `voices` lists them",
         ),
         ("transcribe", {}, "validation_error: audio: "),
         ("transcribe", {"audio": "a", "url": "https://a.b"}, "validation_error: audio: "),

@@ -1,6 +1,7 @@
 """`antiphon job` waits for a job and writes its result."""
 
 import asyncio
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,10 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
             ["2", "x", "One"],
             ["3", "x", "Two"],
         ]
-        assert rows[4][0] == "Sum" and "usually left out" in run().stdout
+        assert rows[4][0] == "Sum"
+        usual = run().stdout.splitlines()
+        assert "usually left out" in usual[1]
+        assert [line.split()[1] == "x" for line in usual[1:4]] == [False, True, True]
         refused = run("--chapters", "4")
         assert refused.returncode == 1 and "not within the 3 chapters" in refused.stderr
 
@@ -43,6 +47,8 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
         ("talk.MP3", "", "-o talk.srt"),
         ("talk.mp3", "-o talk.srt -c 2-3 -v Heart", "--voice and --chapters"),
         ("book.md", "-o book.m4b -l en --speakers", "--language and --speakers"),
+        ("talk.mp3", "-o talk.m4b", "-o: of a recording must end in .txt, .srt"),
+        ("book.EPUB", "-o book.srt", "-o: of a text must end in .m4b, .mp3"),
     ],
 )
 def test_options_that_would_have_no_effect_are_refused_before_an_upload(
@@ -52,6 +58,48 @@ def test_options_that_would_have_no_effect_are_refused_before_an_upload(
     arguments = ["--url", "http://127.0.0.1:9", "--key", "sk_any", "job", str(tmp_path / name)]
     refused = CliRunner().invoke(antiphon, [*arguments, *options.split()])
     assert refused.exit_code == 2 and fault in refused.output, refused.output
+
+
+def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path) -> None:
+    book = tmp_path / "book.md"
+    book.write_text("# One\n\nA sentence.\n")
+    output = tmp_path / "book.m4b"
+    with serve_local(tmp_path) as server:
+        program = [sys.executable, "-m", "deployments.cli.main", "--url", server.url]
+        program += ["--key", server.key]
+
+        def run(*options: str) -> subprocess.CompletedProcess[str]:
+            command = [*program, *options]
+            return subprocess.run(command, cwd=PROJECT_DIR, capture_output=True, text=True)
+
+        def stopped(*options: str) -> str:
+            """Run a command until it waits, press Ctrl-C, and return what it said after that."""
+            command = [*program, *options]
+            with subprocess.Popen(
+                command, cwd=PROJECT_DIR, stderr=subprocess.PIPE, text=True
+            ) as waiting:
+                assert waiting.stderr is not None
+                assert "antiphon jobs fetch" in waiting.stderr.readline()
+                assert waiting.stderr.readline().startswith("waiting for its turn")
+                waiting.send_signal(signal.SIGINT)
+                last_words = waiting.stderr.read()
+            assert waiting.returncode == 1
+            return last_words
+
+        nowhere = run("job", str(book), "-o", "/none/book.m4b")
+        assert nowhere.returncode == 1 and "there is no folder /none" in nowhere.stderr
+        last_words = stopped("job", str(book), "-o", str(output))
+        [row] = run("jobs", "list").stdout.splitlines()[1:]
+        job_id, kind, name, status, *_ = row.split()
+        assert (kind, name, status) == ("speech", "book.md", "processing")
+        assert f"antiphon jobs delete {job_id}" in last_words
+        assert job_id in stopped("jobs", "fetch", job_id, "-o", str(output))
+        wrong = run("jobs", "fetch", job_id, "-o", str(tmp_path / "book.srt"))
+        assert wrong.returncode == 2 and ".m4b, .mp3" in wrong.stderr
+        assert run("jobs", "delete", job_id, "--yes").stdout == "The job is deleted.\n"
+        assert run("jobs", "list").stdout.count("\n") == 1
+        unknown = run("job", str(book), "-o", str(output), "--voice", "Nobody")
+        assert "no voice is called 'Nobody'; `antiphon voices list`" in unknown.stderr
 
 
 @pytest.mark.slow
@@ -79,9 +127,10 @@ def test_a_recording_becomes_a_document_and_a_text_one_file(tmp_path: Path) -> N
                 _, said = program.communicate(timeout=PATIENCE_S)
             return program.returncode, said
 
-        assert run("talk.wav", "talk.docx") == (0, b"")
+        status, said = run("talk.wav", "talk.docx")
+        assert status == 0 and b"antiphon jobs fetch" in said
         assert (tmp_path / "talk.docx").read_bytes().startswith(b"PK")
-        assert run("book.md", "book.m4b") == (0, b"")
+        assert run("book.md", "book.m4b")[0] == 0
         assert b"ftyp" in (tmp_path / "book.m4b").read_bytes()[:12]
         status, said = run("no.wav", "no.txt")
         assert status == 1 and b"not MP3, WAV" in said

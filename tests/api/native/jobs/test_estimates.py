@@ -47,6 +47,10 @@ async def test_an_estimate_says_what_a_job_reads_and_costs(
     assert plan["left_out"] == {"notes": 1, "pages": 0, "front_matter": True}
     for name in ("characters", "price", "estimated_seconds"):
         assert plan[name] == pytest.approx(sum(one[name] for one in chapters[1:]))
+    usual = await estimate(client, auth, BOOK, "a.md")
+    assert [one["chosen"] for one in usual["chapters"]] == [False, True, True]
+    only_extra = await estimate(client, auth, b"# Contents\n\nOne.\n", "a.md")
+    assert [one["chosen"] for one in only_extra["chapters"]] == [True]
     fast = await estimate(client, auth, BOOK, "a.md", chapters="2,3", speed="2")
     assert fast["estimated_seconds"] == pytest.approx(plan["estimated_seconds"] / 2, abs=0.2)
     assert (await client.get("/jobs", headers=auth)).json()["data"] == []

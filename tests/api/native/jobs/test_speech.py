@@ -312,7 +312,7 @@ async def test_a_job_ends_its_attempt_where_its_files_take_the_free_space(
     assert (await job(client, auth, made["id"]))["status"] == "completed"
 
 
-@pytest.mark.parametrize("end", ["9" * 4000, "%$&@" * 1000])
+@pytest.mark.parametrize("end", ["9" * 4000, "5%&@" * 1000])
 async def test_a_text_whose_end_cannot_be_spoken_fails_before_the_work(
     client: httpx.AsyncClient,
     auth: Headers,

@@ -367,7 +367,7 @@ async def test_an_import_needs_the_consent_that_a_voice_needs(
     assert refused.json()["message"].startswith("passphrase: ")
     # Sealed by the service itself, but with a consent that was only attested.
     refused = await load_sealed(client, auth, services, {})
-    assert refused.json()["message"].startswith("file: this service must have recorded")
+    assert refused.json()["message"].startswith("file: this service only imports voices whose spoken consent")
     heard = {"consent_sentence": "I agree."}
     refused = await load_sealed(client, auth, services, heard | {"consent_claimed": True})
     assert refused.status_code == 400

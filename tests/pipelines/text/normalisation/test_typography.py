@@ -44,7 +44,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("language", READ_LANGUAGES)
+@pytest.mark.parametrize("language", sorted(READ_LANGUAGES))
 def test_lines_and_frames_of_signs_are_silent(language: str) -> None:
     for sign, count in product(SIGNS, (4, 7, 60)):
         run = sign * count
@@ -75,7 +75,7 @@ def test_what_only_looks_like_notation_is_read(text: str, spoken: str) -> None:
     assert spoken in normalise(clean(text), "en")
 
 
-@pytest.mark.parametrize("language", READ_LANGUAGES)
+@pytest.mark.parametrize("language", sorted(READ_LANGUAGES))
 def test_formulas_have_neither_dollars_nor_names_of_macros(language: str) -> None:
     for macro in words_for(language).readings.tables["tex"]:
         spoken = re.findall(r"[^\W\d]+", normalise(rf"$x \{macro} y$", language))

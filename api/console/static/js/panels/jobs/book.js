@@ -47,10 +47,9 @@ function chapterPlan() {
   const made = h("div.stack", plan, sum);
   made.show = (estimate) => {
     chapters = estimate?.chapters || [];
-    const hasOthers = chapters.some((chapter) => !chapter.extra);
     const rows = chapters.map((chapter) => {
       const facts = t("jobs.chapter", { length: lengthOf(chapter.estimated_seconds), price: usd(chapter.price) });
-      return check([chapter.title, " ", h("small.hint", facts)], { checked: !(chapter.extra && hasOthers), onchange: tell });
+      return check([chapter.title, " ", h("small.hint", facts)], { checked: chapter.chosen, onchange: tell });
     });
     boxes = rows.map((row) => row.box);
     list.replaceChildren(...rows.map((row) => h("li", row)));
@@ -63,11 +62,12 @@ function chapterPlan() {
     }
     tell();
   };
-  // The field of the job: nothing where all are read. Throws where none is.
+  // The field of the job: nothing where the usual chapters are read. Throws where none is.
   made.chosen = () => {
     const numbers = read().map((chapter) => chapter.number);
     if (chapters.length && !numbers.length) throw explained(t("jobs.chapters_none"));
-    return numbers.length < chapters.length ? { chapters: ranges(numbers) } : {};
+    const isUsual = chapters.every((chapter, at) => chapter.chosen === boxes[at].checked);
+    return isUsual ? {} : { chapters: ranges(numbers) };
   };
   return made;
 }
