@@ -40,8 +40,30 @@ _NAMED_SECRETS = (
 )
 
 
-_PATH = re.compile(r'[\s|]*File "|.*\[Errno ')
-_QUOTED = re.compile(r"(?<!\w)([\"'`])(?:\\.|(?!\1(?!\w)).)+\1?")
+# Parts of an error without texts: frames with their lines of source, and paths and addresses in
+# errors of the system.
+_NO_TEXT = re.compile(
+    r'(?m)^(?P<margin>[ \t|]*)File "[^"\n]+", line \d+.*(?:\n(?P=margin)  .*)*'
+    r"|^[ \t|+-]*Traceback \(most recent call last\):"
+    r"|^(?:The above exception was|During handling of the above) .*"
+    r"|\[Errno -?\d+\] [^'\n]*'[^'\s]*'(?: -> '[^'\s]*')?"
+)
+# Values of a row in an error of PostgreSQL.
+_DETAIL = re.compile(
+    r"(?s)(DETAIL:[^\n(]*(?:\([^\n()]*\)=)?)\(.*?"
+    r"(?=\n(?:HINT|CONTEXT|LOCATION|QUERY|\[SQL|\nThe above|\nDuring handling)|\Z)"
+)
+_QUOTE = re.compile(
+    r"(?is)\\(?P<escaped>.)|(?P<before>(?<!\w)[bru]{0,2})?(?P<mark>[\"'`])(?P<after>(?=\w))?"
+)
+_CODE_NAME = re.compile(r"[\w.-]{1,64}")
+_BEFORE_NAME = re.compile(
+    r"^[\s|]*(?:Attribute|Import|ModuleNotFound|Name|Type)Error: "
+    r"|\b(?:attribute|module|No module named|relation|column|table|constraint|index|database|role"
+    r"|for user|server at) [\"']$"
+)
+_AFTER_NAME = re.compile(r" object (?:has|is)\b")
+_OPENING = " \n([{<=:,"  # what stands before a quotation
 
 # Most lines contain none of these words, and one search is cheaper than all the substitutions.
 _HINT = re.compile(
@@ -62,10 +84,52 @@ def redact(text: str) -> str:
 
 
 def without_texts(error: str) -> str:
-    """Hides what the lines of an error or a traceback quote, which may be texts of users: libraries
-    quote their input. Paths of frames and of errors of the system stay."""
-    lines = error.split("\n")
-    return "\n".join(line if _PATH.match(line) else _QUOTED.sub(_HIDDEN, line) for line in lines)
+    """Hides what an error or a traceback quotes, which may be texts of users: libraries quote their
+    input. Frames, names in code, and paths in errors of the system stay."""
+    error = _DETAIL.sub(rf"\1{_HIDDEN}", error)
+    pieces: list[str] = []
+    end = 0
+    for part in _NO_TEXT.finditer(error):
+        head, *source = part[0].split("\n")
+        pieces += [_without_quotations(error[end : part.start()]), head]
+        pieces += ["\n" + _without_quotations(line) for line in source]
+        end = part.end()
+    return "".join(pieces) + _without_quotations(error[end:])
+
+
+def _without_quotations(text: str) -> str:
+    """Hides quotations, also with others within, and over several lines. One without an end hides
+    the rest; a mark that ends none extends the one before it."""
+    pieces: list[str] = []
+    start = end = depth = 0
+    opened = hidden = ""  # marks of the current quotation, and of the hidden one before it
+    for token in _QUOTE.finditer(text):
+        mark = token["mark"]
+        at = token.end() - 1
+        if depth:
+            if mark == opened and (token["after"] is None or token["before"] is not None):
+                depth += 1 if token["after"] is not None else -1
+            if depth:
+                continue
+            hidden = "" if _is_name(text, start, at) else mark
+            pieces += [text[end:start], _HIDDEN if hidden else text[start : at + 1]]
+            end = at + 1
+        elif mark and mark == hidden and token["after"] is None and text[at - 1] not in _OPENING:
+            end = at + 1
+        elif token["before"] is not None or token["escaped"] in ("'", '"', "`"):
+            start = token.start()
+            opened = mark or token["escaped"]
+            depth = 1
+    return "".join(pieces) + (text[end:start] + _HIDDEN if depth else text[end:])
+
+
+def _is_name(text: str, start: int, end: int) -> bool:
+    """Whether a quotation is a name in code or of a database."""
+    line = text.rfind("\n", 0, start) + 1
+    return _CODE_NAME.fullmatch(text, start + 1, end) is not None and (
+        _BEFORE_NAME.search(text[line : start + 1]) is not None
+        or _AFTER_NAME.match(text, end + 1) is not None
+    )
 
 
 class RedactedRecord(logging.LogRecord):
@@ -73,7 +137,10 @@ class RedactedRecord(logging.LogRecord):
     of libraries."""
 
     def getMessage(self) -> str:
-        return redact(super().getMessage())
+        message = super().getMessage()
+        if self.name.partition(".")[0] in _QUOTING:
+            message = without_texts(message)
+        return redact(message)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Formatters store the text of an exception in these attributes before they write it.
@@ -82,6 +149,8 @@ class RedactedRecord(logging.LogRecord):
         super().__setattr__(name, value)
 
 
+_QUOTING = ("asyncio", "ray")  # loggers whose messages contain errors
+_ERRORS = ("error", "reason", "problem", "cause")  # extra fields
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -99,8 +168,9 @@ class JsonFormatter(logging.Formatter):
             line["request_id"] = current
         line |= trace_ids()
         line.update({k: v for k, v in vars(record).items() if k not in _OWN_FIELDS})
-        if "error" in line:
-            line["error"] = without_texts(str(line["error"]))
+        for name in _ERRORS:
+            if not isinstance(line.get(name), int | None):
+                line[name] = without_texts(str(line[name]))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         # Redacts strings before JSON escapes their quotes, then the whole line for nested values.

@@ -79,11 +79,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if b"mark.ray" in collection_path.read_bytes() else True
 
 
-@pytest.hookimpl(wrapper=True)  # also around the collection of xdist's controller, which has none
+@pytest.hookimpl(wrapper=True)  # also runs in xdist's controller, which collects no tests
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects no garbage while the modules of all tests are imported, which stay, and keeps what
-    all tests share out of later collections, which else visit it each. These are rare, since at
-    their usual pace they take a tenth of the CPU time of requests."""
+    """Turns garbage collection off while the modules of all tests are imported, since they stay,
+    and freezes them, so that later collections do not visit them. Those are rarer than by default,
+    at whose pace they take a tenth of the CPU time of requests."""
     gc.disable()
     try:
         return (yield)

@@ -34,7 +34,8 @@ UNUSABLE_PROXIES = {
 }
 """An environment of desktops and offices, where a request to this machine would go astray."""
 MEMORY = Path("/dev/shm")
-ROOM_IN_MEMORY = 1 << 30  # bytes
+ROOM_IN_MEMORY = 1 << 30  # bytes for each process of a test run, which has a server of its own
+DISK = Path("/var/tmp")  # a folder that every user may enter; /tmp is memory on some systems
 HOW_TO_INSTALL = "`make test` installs it as root on Debian (tools/servers.sh)"
 
 
@@ -130,12 +131,14 @@ class Server:
         return self.log.read_text(errors="replace")
 
 
-def _parent_of_data() -> Path:
-    """Memory where that has room, or a folder that every user may enter: each test has a database
-    of its own, whose 300 files take up to half a second of CPU time on a disk."""
-    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM_IN_MEMORY:
+def _parent_of_data(*, fsync: bool) -> Path:
+    """DISK with `fsync`, else memory where that has room for all processes of the test run: each
+    test has a database of its own, whose 300 files take up to half a second of CPU time on a disk.
+    """
+    room = ROOM_IN_MEMORY * int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    if not fsync and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > room:
         return MEMORY
-    return Path("/tmp")
+    return DISK
 
 
 @contextmanager
@@ -143,13 +146,14 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
     """An empty database with a password, also on the socket in the folder of the server's log.
     Skips where there is no server.
 
-    Without `fsync` a power cut loses it: the data of a test lives as long as the test run.
+    With `fsync` it writes as a service's does. Without it a power cut loses the data, which lives
+    as long as the test run.
     """
     initdb, server = postgres_program("initdb"), postgres_program("postgres")
     if initdb is None or server is None:
         pytest.skip(f"no PostgreSQL server on this machine; {HOW_TO_INSTALL}")
     # Its user may not enter the temporary folder of root, and a socket's path has 107 bytes.
-    parent = _parent_of_data()
+    parent = _parent_of_data(fsync=fsync)
     with tempfile.TemporaryDirectory(prefix="antiphon-postgres-", dir=parent) as folder:
         options: dict[str, Any] = {"cwd": folder}
         if os.geteuid() == 0:  # the server refuses to run as root
@@ -181,9 +185,9 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
             "port": port,
             "listen_addresses": host,
             "unix_socket_directories": folder,
-            "fsync": "on" if fsync else "off",
-            "max_wal_size": "64MB",
         }
+        if not fsync:
+            settings |= {"fsync": "off", "max_wal_size": "64MB"}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         url = f"postgresql+psycopg://postgres:{quote(PASSWORD, safe='')}@{host}:{port}/postgres"
         # Beside the data and not in it: the folder belongs to the server's user.

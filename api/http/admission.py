@@ -209,14 +209,17 @@ class AdmissionControl:
             self._sending[path] = limit_of(number * cores, number * cores)
         self._clock = clock
 
-    def enter(self, kind: str, workspace_id: int | None = None) -> Release:
+    def enter(
+        self, kind: str, workspace_id: int | None = None, refused_as: str | None = None
+    ) -> Release:
         """Counts a request in progress. Raises ApiError(overloaded). `kind` is REQUEST or the path
-        of a route; most routes have no limit of their own."""
+        of a route; most routes have no limit of their own. A refusal counts as `refused_as`, else
+        as `kind`."""
         limit = self._kinds.get(kind)
         if limit is None:
             return release_nothing
         if not limit.enter(self._clock(), workspace_id):
-            metrics.overload_refusals.labels(kind).inc()
+            metrics.overload_refusals.labels(refused_as or kind).inc()
             raise ApiError("overloaded", OVERLOADED)
         releases = ExitStack()
         if kind != REQUEST:
@@ -231,10 +234,12 @@ class AdmissionControl:
             return None
         return lambda: limit.leave(self._clock(), workspace_id)
 
-    def place(self, path: str, workspace_id: int) -> RoutePlace:
-        """Makes the place of a workspace's request at the route with that path."""
+    def place(self, path: str, workspace_id: int, refused_as: str | None = None) -> RoutePlace:
+        """Makes the place of a workspace's request at the route with that path. `refused_as` as in
+        `enter`."""
         return RoutePlace(
-            partial(self.enter, path, workspace_id), partial(self.enter_sending, path, workspace_id)
+            partial(self.enter, path, workspace_id, refused_as),
+            partial(self.enter_sending, path, workspace_id),
         )
 
     def enter_caller(self, caller: int | str) -> Release:

@@ -34,7 +34,7 @@ from db.database import Database, postgres_parameters
 from db.migrate import upgrade
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
-from tests.servers import Server, postgres
+from tests.servers import DISK, Server, postgres
 
 PROCESSES, WRITERS_EACH = 8, 8
 SECONDS = 12.0
@@ -142,9 +142,9 @@ def pgbench(server: Server, workspaces: int, seconds: float) -> Figures | None:
 
 
 def fsync_ms() -> float:
-    """The median of one write of 8 kB that is synced to the disk of temporary files."""
+    """The median of one write of 8 kB that is synced to the disk of the server's data."""
     took_ms = []
-    with tempfile.NamedTemporaryFile(dir=tempfile.gettempdir()) as file:
+    with tempfile.NamedTemporaryFile(dir=DISK) as file:
         for _ in range(200):
             began = time.perf_counter()
             file.write(bytes(8192))

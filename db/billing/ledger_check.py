@@ -51,6 +51,7 @@ def check_days(session: Transaction, workspace_id: int, since: date) -> CheckedD
             col(LedgerEntry.created_at) < _midnight(following),
         )
         .group_by(_ENTRY_DAY, col(LedgerEntry.service), col(LedgerEntry.key_id))
+        .cte()  # read twice, but summed once
     )
     sums = select(
         col(LedgerDay.day),
@@ -67,7 +68,8 @@ def check_days(session: Transaction, workspace_id: int, since: date) -> CheckedD
         col(LedgerDay.day) < following,
     )
     # One statement sees the entries and sums of one moment, so the account needs no lock.
-    differences = (except_(entries, sums).subquery(), except_(sums, entries).subquery())
+    summed = select(entries)
+    differences = (except_(summed, sums).subquery(), except_(sums, summed).subquery())
     days = union(*(select(rows.c.day) for rows in differences))
     return CheckedDays(sorted(session.connection().execute(days).scalars()), following)
 

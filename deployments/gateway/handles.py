@@ -373,7 +373,7 @@ class ModelDirectory:
             try:
                 await self.refresh()
             except Exception as error:  # errors of Ray, too, and of a process of another release
-                logger.warning("model_index_unavailable", extra={"error": repr(error)})
+                logger.warning("model_index_unavailable", extra={"error": str(error)})
             await asyncio.sleep(POLL_S)
 
     async def refresh(self) -> None:

@@ -38,10 +38,10 @@ from models.llm.slots import Slots
 from models.llm.structured_output.answer import (
     answer_grammar,
     cached_grammar,
+    compile_enforced,
     is_constrained_throughout,
     is_json_or_calls,
     may_call_tools,
-    without_unenforced,
 )
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.compilation import GrammarCompiler
@@ -372,18 +372,22 @@ def _compile(
     request: GenerationRequest, library: str, budget: WorkBudget
 ) -> Grammar | TextMatcher | None:
     """Compiles the grammar of the answer; blocking. Raises SchemaError."""
+    return compile_enforced(request, partial(_compile_whole, library=library, budget=budget))
+
+
+def _compile_whole(
+    request: GenerationRequest, library: str, budget: WorkBudget
+) -> Grammar | TextMatcher | None:
     try:
         if grammar := answer_grammar(request, budget=budget):
             to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
         return grammar
     except SchemaTooLarge:
         raise
-    except SchemaError as error:
+    except SchemaError:
         with suppress(SchemaError):
             return TextMatcher(library, to_llguidance(request))
-        if (easier := without_unenforced(request)) is None:
-            raise error  # its message names the keyword
-        return _compile(easier, library, budget)
+        raise  # its message names the keyword
 
 
 def file_of(config: GgufConfig, weights: WeightStore) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from configs.settings import PROJECT_DIR
 from pipelines.accounts.authentication import SECRET_PREFIX, new_api_key
-from telemetry.logs import JsonFormatter, RedactedRecord, redact
+from telemetry.logs import JsonFormatter, RedactedRecord, redact, without_texts
 from telemetry.tracing import request_id
 from tests.cpu_time import check_cpu_units
 
@@ -211,3 +211,56 @@ def test_the_error_of_a_replica_quotes_no_text() -> None:
     record = logging.makeLogRecord({"msg": "replica_error", "error": error})
     written = json.loads(JsonFormatter().format(record))["error"]
     assert written == 'ray::Chat (pid=1)\n  File "/x/engine.py", line 3\nKeyError: [hidden]'
+
+
+@pytest.mark.parametrize(
+    ("error", "written"),
+    [
+        ("KeyError: b'Greta'", "KeyError: [hidden]"),
+        ("not in 'one Greta\ntwo Greta' here", "not in [hidden] here"),
+        ("cannot read 'it's 'quoted' Greta' here", "cannot read [hidden] here"),
+        ('no "{"a": "Greta"}" here', "no [hidden] here"),
+        ("'the dogs' of Greta.' bark", "[hidden] bark"),
+        ("KeyError: 'Greta", "KeyError: [hidden]"),
+        (
+            'unique "uq"\nDETAIL:  Key (email)=(Greta@x.de) already exists.\nHINT: none',
+            "unique [hidden]\nDETAIL:  Key (email)=[hidden]\nHINT: none",
+        ),
+        ("DETAIL:  Failing row contains (1, Greta\nG).", "DETAIL:  Failing row contains [hidden]"),
+        ("KeyError: 'Greta' [Errno 2] no: '/a'", "KeyError: [hidden] [Errno 2] no: '/a'"),
+        (
+            '  File "/a.py", line 3, in f\n    g("Greta")',
+            '  File "/a.py", line 3, in f\n    g([hidden])',
+        ),
+        *(
+            (kept, kept)
+            for kept in (
+                "'NoneType' object has no attribute 'bar'",
+                "TypeError: f() got an unexpected keyword argument 'bar'",
+                "No module named 'vllm'",
+                'relation "x" does not exist',
+                'connection to server at "db.internal", port 5432 failed',
+                "[Errno 111] Connect call failed ('127.0.0.1', 8000)",
+            )
+        ),
+        (
+            'invalid input syntax for type integer: "Greta"',
+            "invalid input syntax for type integer: [hidden]",
+        ),
+    ],
+)
+def test_quotations_are_hidden_and_names_in_code_are_not(error: str, written: str) -> None:
+    assert without_texts(error) == written
+    for field in ("error", "reason", "problem", "cause"):
+        record = logging.makeLogRecord({"msg": "failed", field: error})
+        assert json.loads(JsonFormatter().format(record))[field] == written
+
+
+@pytest.mark.parametrize("name", ["asyncio", "ray", "ray.serve"])
+def test_messages_of_libraries_that_report_errors_quote_no_text(
+    log: tuple[logging.Logger, io.StringIO], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    logger, stream = log
+    monkeypatch.setattr(logger, "name", name)
+    logger.error("future: <Task finished exception=%r>", KeyError(PRIVATE))
+    assert "exception=KeyError([hidden])" in stream.getvalue()

@@ -19,6 +19,7 @@ from api.native.chat.schemas import (
 from api.openai.realtime.session_object import Metadata
 from api.openai.responses.items import ResponseInput
 from api.sockets.tts.events import excerpt
+from models.llm.structured_output.keywords import enforced
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -34,6 +35,14 @@ class FunctionTool(Tool):
     """A function that the client runs. Its arguments match the schema in `parameters`."""
 
     type: Literal["function"]
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether the whole schema is enforced. OpenAI's default in this API depends on the schema:
+        https://developers.openai.com/api/docs/guides/function-calling#strict-mode"""
+        if self.strict is None:
+            return bool(enforced(self.parameters) == self.parameters)
+        return self.strict
 
 
 class ChosenFunction(RequestModel):
@@ -136,10 +145,7 @@ class ResponsesBody(RequestModel):
             "tool_choice": self.tool_choice.model_dump()
             if isinstance(self.tool_choice, ChosenFunction)
             else self.tool_choice or "auto",
-            "tools": [
-                {**tool.model_dump(), "strict": tool.strict is not False}
-                for tool in self.tools or ()
-            ],
+            "tools": [{**tool.model_dump(), "strict": tool.is_strict} for tool in self.tools or ()],
             "top_p": sampling.top_p,
             "truncation": self.truncation or "disabled",
         }

@@ -205,7 +205,9 @@ class ResponsesConversation(Conversation):
     async def _answer(self, request: SocketRequest) -> None:
         services = self.services
         principal = self.session.principal
-        place = services.infrastructure.admission.place(PATH, principal.workspace_id)
+        admission = services.infrastructure.admission
+        # Alerts compare the refusals of a route with its answers of HTTP.
+        place = admission.place(PATH, principal.workspace_id, refused_as="socket")
         try:
             require_request(await services.platform.request_limits.hit(principal))
             place.take()

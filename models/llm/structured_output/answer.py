@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from models.llm.base import GenerationRequest
 from models.llm.structured_output.ast import (
@@ -29,6 +30,7 @@ from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK
 MAX_CALLS = 8  # calls in one answer
 REFUSED_S = 60.0  # how long a schema that spent its CPU time is refused
 SCHEMA = "response_format.json_schema.schema"
+T = TypeVar("T")
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -171,14 +173,22 @@ def schema_of_arguments(function: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "type": "object"}
 
 
-def without_unenforced(request: GenerationRequest) -> GenerationRequest | None:
-    """Return the request, whose tools keep only what is enforced of their schemas unless they are
-    strict; None if nothing is left out. OpenAI takes any schema of a tool that is not strict."""
-    tools = tuple(
-        tool if tool["function"]["name"] in request.strict_tools else _only_enforced(tool)
-        for tool in request.tools
-    )
-    return None if tools == request.tools else replace(request, tools=tools)
+def compile_enforced(request: GenerationRequest, compile_: Callable[[GenerationRequest], T]) -> T:
+    """Compiles the request, or else with only what is enforced of tools that are not strict: OpenAI
+    takes any schema of these. Raises the SchemaError of the whole request."""
+    try:
+        return compile_(request)
+    except SchemaTooLarge:
+        raise
+    except SchemaError:
+        tools = tuple(
+            tool if tool["function"]["name"] in request.strict_tools else _only_enforced(tool)
+            for tool in request.tools
+        )
+        if tools != request.tools:
+            with suppress(SchemaError):
+                return compile_(replace(request, tools=tools))
+        raise
 
 
 def _only_enforced(tool: dict[str, Any]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import llguidance
 import llguidance.hf
 
 from models.llm.base import GenerationRequest
-from models.llm.structured_output.answer import answer_grammar, without_unenforced
+from models.llm.structured_output.answer import answer_grammar, compile_enforced
 from models.llm.structured_output.ast import Grammar, SchemaError, SchemaTooLarge, WorkBudget
 from models.llm.structured_output.json_schema import WIDE
 from models.llm.structured_output.llguidance import to_llguidance
@@ -40,6 +41,8 @@ class ConstrainedAnswers:
     ) -> ConstrainedAnswer | None:
         """Compiles a request's constraint; None when the answer is free. Raises SchemaError.
 
+        Tools that are not strict may keep only a part of their schemas: see `compile_enforced`.
+
         The grammar is our own, so that it agrees with ParserState. llguidance compiles schemas that
         our compiler does not support (such as with `patternProperties`): such an answer obeys its
         schema, but is cut off when its tokens are spent. It does not get schemas that are too
@@ -47,6 +50,11 @@ class ConstrainedAnswers:
 
         Takes some milliseconds, up to a second for a large schema.
         """
+        return compile_enforced(request, partial(self._constrain, budget=budget))
+
+    def _constrain(
+        self, request: GenerationRequest, budget: WorkBudget | None
+    ) -> ConstrainedAnswer | None:
         mark_is_token = self._mark_is_special
         try:
             grammar = answer_grammar(request, WIDE, budget)
@@ -66,9 +74,7 @@ class ConstrainedAnswers:
             matcher = self._matcher(lark)
             if not matcher.is_error():
                 return ConstrainedAnswer(lark, matcher, None)
-        if (easier := without_unenforced(request)) is None:
-            raise refusal
-        return self.constrain(easier, budget)
+        raise refusal
 
     def _matcher(self, grammar: str) -> Matcher:
         return llguidance.LLMatcher(

@@ -17,6 +17,7 @@ REFUSED = frozenset(
     "if then else patternProperties propertyNames contains minContains maxContains uniqueItems "
     "multipleOf unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef".split()
 )
+_MOVED = REFUSED | {"not", "oneOf"}
 _MAPS_OF_SCHEMAS = ("properties", "$defs", "definitions", "dependencies", "dependentSchemas")
 _SCHEMAS_WITHIN = (
     "items", "prefixItems", "additionalItems", "additionalProperties", "anyOf", "allOf",
@@ -115,21 +116,26 @@ def as_schema(value: Any) -> Schema:
 
 def is_vacuous(key: str, value: Any) -> bool:
     """Whether a keyword constrains nothing with this value."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and key != "patternProperties":  # whose names are patterns
         value = {name: part for name, part in value.items() if name not in ANNOTATIONS}
-    return value in _VACUOUS.get(key, ())
+    return any(type(value) is type(other) and value == other for other in _VACUOUS.get(key, ()))
 
 
 def enforced(schema: Any) -> Any:
     """Leaves out, at each level of a schema, the keywords that our compiler or llguidance does not
-    enforce, or not always: an alternative of `oneOf` becomes one of `anyOf`."""
+    enforce, or not always, and what depends on them: it allows whatever the schema allows.
+
+    An alternative of `oneOf` becomes one of `anyOf`.
+    """
     if isinstance(schema, list):
         return [enforced(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     kept: Schema = {}
     for key, part in schema.items():
-        if key in REFUSED or key in ("not", "pattern"):
+        if key in REFUSED or key in ("not", "pattern") or _refers_beyond(key, part):
+            continue
+        if key == "minProperties" and _is_count(part) and part > 1:
             continue
         if key in _MAPS_OF_SCHEMAS and isinstance(part, dict):
             kept[key] = {name: enforced(inner) for name, inner in part.items()}
@@ -139,7 +145,15 @@ def enforced(schema: Any) -> Any:
             kept[key] = enforced(part)
         else:
             kept[key] = part
+    patterns = schema.get("patternProperties", {})
+    if not is_vacuous("patternProperties", patterns):
+        kept["additionalProperties"] = True  # else it would hold for names of the patterns, too
     return kept
+
+
+def _refers_beyond(key: str, part: Any) -> bool:
+    """Whether a reference leads through a keyword that `enforced` leaves out or renames."""
+    return key == "$ref" and _is_string(part) and not _MOVED.isdisjoint(part.split("/"))
 
 
 def refuse_unsupported(schema: Schema) -> None:

@@ -32,6 +32,7 @@ from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams  # n
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 from vllm.v1.engine.exceptions import EngineDeadError  # noqa: E402
 
+SOCKETS = "VLLM_RPC_BASE_PATH"  # read when vLLM starts
 STOP_S = 10.0  # timeout for the core's process to end, which is then killed
 ANSWER_S = 4.0  # timeout of the core's answer; a step of a GPU takes less than a second
 LATER = 1  # priority of speculative requests, which give way to those of 0
@@ -147,13 +148,17 @@ class VllmBatch:
         self._loop = asyncio.get_running_loop()
         self._ending = asyncio.Event()
         # A core that is killed leaves its sockets there.
-        with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as sockets:
-            os.environ.update(VLLM_RPC_BASE_PATH=sockets)
+        base = os.environ.get(SOCKETS)
+        with TemporaryDirectory(prefix="vllm-", dir=base, ignore_cleanup_errors=True) as sockets:
+            os.environ[SOCKETS] = sockets
             try:
                 llm = self._llm = AsyncLLM.from_engine_args(arguments)
             except BaseException as error:  # for `__init__`
                 started.set_exception(error)
                 return
+            finally:  # the next model has a folder of its own
+                os.environ.pop(SOCKETS)
+                os.environ.update({SOCKETS: base} if base else {})
             started.set_result(None)
             await self._ending.wait()
             llm.shutdown(timeout=STOP_S)

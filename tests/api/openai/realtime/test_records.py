@@ -9,6 +9,7 @@ import pytest
 from sqlmodel import select
 
 from db.chats import ChatEntry
+from models.llm.base import GenerationRequest
 from pipelines.chat.pipeline import ChatRequest
 from tests.api.money import Books
 from tests.api.openai.realtime.client import RealtimeClient
@@ -237,6 +238,23 @@ async def test_a_client_secret_saves_chats_only_where_its_maker_says_so(
         await client.say("Hi.", output_modalities=["text"])
     await server.until_empty()
     assert len((await get(server, "/chats")).json()["data"]) == granted
+
+
+async def test_the_model_reads_tools_ahead_and_which_are_strict(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[GenerationRequest] = []
+
+    async def read_ahead(_: object, request: ChatRequest) -> int:
+        read.append(request.generation)
+        return 1
+
+    monkeypatch.setattr("pipelines.chat.pipeline.ChatPipeline.read_ahead", read_ahead)
+    tools = [{"type": "function", "name": name, "strict": name == "b"} for name in "ab"]
+    async with session(server) as client:
+        await client.update(tools=tools)
+    await server.until_empty()
+    assert len(read[-1].tools) == 2 and read[-1].strict_tools == {"b"}
 
 
 async def test_unanswered_prompts_are_limited_by_the_plan(

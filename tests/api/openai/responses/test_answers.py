@@ -102,6 +102,20 @@ async def test_items_become_the_messages_of_a_chat(
     )
 
 
+async def test_a_tool_without_strict_is_shown_as_its_schema_allows(
+    respond: Callable[..., Any], engine: ThinkingEcho
+) -> None:
+    loose = {**CITY, "uniqueItems": True}
+    wanted = [(CITY, None), (loose, None), (CITY, True), (CITY, False)]
+    tools = [
+        {"type": "function", "name": f"f{number}", "parameters": schema, "strict": strict}
+        for number, (schema, strict) in enumerate(wanted)
+    ]
+    shown = (await respond(tools=tools)).json()["tools"]
+    assert [tool["strict"] for tool in shown] == [True, False, True, False]
+    assert engine.asked[-1].strict_tools == {"f2"}
+
+
 async def test_the_options_reach_the_model_as_those_of_a_chat_do(
     respond: Callable[..., Any], engine: ThinkingEcho
 ) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from websockets.asyncio.client import ClientConnection
 
+from api.http.admission import BurstLimit
 from api.openai.responses.socket import MAX_WAITING
+from telemetry import metrics
 from tests.api.native.test_visitors import browser_token
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
@@ -177,3 +179,15 @@ async def test_requests_are_cancelled_before_they_begin_and_refusals_keep_the_so
             assert (await until_end(socket))[-1]["error"]["param"] == "temperature"
         await create(socket, "still here")
         assert text_of((await until_end(socket))[-1]) == "still here"
+
+
+async def test_a_refusal_on_a_socket_counts_as_that_of_a_socket(
+    server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [metrics.overload_refusals.labels(kind)._value for kind in (PATH, "socket")]
+    before = [count.get() for count in counts]
+    async with opened(server) as socket:
+        monkeypatch.setattr(BurstLimit, "enter", lambda *_: False)
+        await create(socket, "a")
+        assert (await until_end(socket))[-1]["error"]["code"] == "overloaded"
+    assert [count.get() for count in counts] == [before[0], before[1] + 1]

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -215,3 +216,12 @@ def test_llguidance_gets_unsupported_schemas_unless_they_are_too_large(
         assert not library.LLMatcher.called
     else:
         assert answers.constrain(asking(schema)).grammar is None
+        # What llguidance refuses, too, is left out of tools that are not strict.
+        library.LLMatcher.return_value.is_error.side_effect = [True, False]
+        properties = {"b": {"$comment": name, **schema}}
+        tool = {"name": "f", "parameters": {"type": "object", "properties": properties}}
+        asked = GenerationRequest((), tools=({"type": "function", "function": tool},))
+        assert answers.constrain(asked).grammar is not None
+        library.LLMatcher.return_value.is_error.side_effect = [True]
+        with pytest.raises(SchemaError, match="'f': properties.b"):
+            answers.constrain(replace(asked, strict_tools=frozenset("f")))

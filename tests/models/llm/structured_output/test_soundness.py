@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import xllamacpp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator as Validator  # type: ignore[import-untyped]
 
@@ -18,6 +18,7 @@ from models.llm.llama_cpp import _compile as compile_
 from models.llm.structured_output.answer import answer_grammar
 from models.llm.structured_output.ast import Grammar, SchemaError, WorkBudget
 from models.llm.structured_output.json_schema import NARROW, WIDE
+from models.llm.structured_output.keywords import enforced
 from models.llm.structured_output.llguidance import TextMatcher, to_llguidance
 from models.llm.structured_output.parser_state import ParserState
 from models.llm.structured_output.patterns import FORMATS
@@ -152,6 +153,17 @@ def test_what_the_grammar_of_llguidance_takes_is_valid(schema: Any, values: list
             validator.validate(value)
 
 
+@settings(max_examples=150)
+@given(_larger(SCHEMAS), st.lists(VALUES, min_size=1, max_size=6))
+@example(PATTERNED, [{"a": 1}])
+def test_what_is_enforced_of_a_schema_allows_whatever_the_schema_allows(
+    schema: Any, values: list[Any]
+) -> None:
+    whole, easier = Validator(schema), Validator(enforced(schema))
+    for value in filter(whole.is_valid, values):
+        easier.validate(value)
+
+
 CALL = f'{MARK}{BEFORE_NAME}save{AFTER_NAME}{{"a": 1}}{END}'
 CLOCK_CALL = f"{MARK}{BEFORE_NAME}clock{AFTER_NAME}{{}}{END}"
 BOTH, CLOCK_FIRST = f"{CALL}\n{CLOCK_CALL}", f"{CLOCK_CALL}\n{CALL}"
@@ -278,6 +290,9 @@ def test_a_known_fault_of_schema_compilers(name: str) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
+        {"type": "object", "patternProperties": {"title": {"type": "integer"}}},
+        {"type": "object", "propertyNames": 1},
+        {"type": "array", "uniqueItems": 0},
         {"oneOf": [{"const": 1}, {"const": 1.0}]},
         {"oneOf": [strings(), strings(format="date")]},
         {"allOf": [{"prefixItems": [{}]}, {"items": strings()}]},
@@ -356,6 +371,24 @@ def test_a_tool_that_is_not_strict_may_have_any_valid_schema(more: dict[str, Any
     call = f"{MARK}{BEFORE_NAME}f{AFTER_NAME}"
     assert takes(grammar, f'{call}{{"n": 7}}{END}')
     assert not takes(grammar, f'{call}{{"n": "seven"}}{END}')
+
+
+def test_a_lax_tool_keeps_the_names_of_its_patterns_and_references() -> None:
+    count = {"type": "integer"}
+    dropped = {"patternProperties": {"": count}, "additionalProperties": False, "minProperties": 2}
+    schemas = {"n": {"oneOf": [count, strings()]}, "m": {"$ref": "#/properties/n/oneOf/0"}}
+    schema = {"type": "object", "properties": {"all": {"type": "object", **dropped}, **schemas}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    grammar = compile_(GenerationRequest((), tools=(tool,)), LIBRARY, WorkBudget())
+    call = f"{MARK}{BEFORE_NAME}f{AFTER_NAME}"
+    assert grammar and takes(grammar, f'{call}{{"all": {{"a": 1, "b": 2}}, "n": 1, "m": 1}}{END}')
+
+
+def test_a_refusal_of_a_lax_tool_is_that_of_its_whole_schema() -> None:
+    schema = record({"a": {"type": "array", "minItems": 2000}, "b": {"if": {}, "then": {}}})
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    with pytest.raises(SchemaError, match="properties.b: if is not supported"):
+        compile_(GenerationRequest((), tools=(tool,)), LIBRARY, WorkBudget())
 
 
 def test_the_schema_of_a_lax_tool_must_be_one_all_the_same() -> None:

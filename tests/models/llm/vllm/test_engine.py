@@ -9,6 +9,7 @@ import sys
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from jsonschema import validate  # type: ignore[import-untyped]
@@ -161,27 +162,32 @@ def test_signal_handlers_stay_those_of_the_service(engine: VllmEngine) -> None:
     assert {signum: signal.getsignal(signum) for signum in HANDLERS} == HANDLERS
 
 
-async def test_a_killed_core_raises_engine_lost_from_then_on(smollm: Path) -> None:
+async def test_a_killed_core_raises_engine_lost_from_then_on(
+    smollm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = core_processes(os.getpid())
-    failing = VllmEngine(smollm_config(), OneFolder(smollm))
-    sockets = Path(os.environ["VLLM_RPC_BASE_PATH"])
-    assert any(sockets.iterdir())
-    failing.check_device()
-    running = failing.generate(ask("Tell a long story.", temperature=1.0))
-    await anext(running)
-    own = [pid for pid in core_processes(os.getpid()) if pid not in before]
-    os.kill(own[0], signal.SIGKILL)
-    async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(EngineLost, match="stopped"):
-            async for _ in running:
-                pass
-    with pytest.raises(EngineLost):
-        await deltas_of(failing, ask())
-    with pytest.raises(EngineLost):
+    with TemporaryDirectory() as base:
+        monkeypatch.setenv("VLLM_RPC_BASE_PATH", base)
+        failing = VllmEngine(smollm_config(), OneFolder(smollm))
+        assert os.environ["VLLM_RPC_BASE_PATH"] == base
+        (sockets,) = Path(base).iterdir()
+        assert any(sockets.iterdir())
         failing.check_device()
-    await asyncio.to_thread(failing.close)
-    await until_dead(own)
-    assert not sockets.exists()
+        running = failing.generate(ask("Tell a long story.", temperature=1.0))
+        await anext(running)
+        own = [pid for pid in core_processes(os.getpid()) if pid not in before]
+        os.kill(own[0], signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(EngineLost, match="stopped"):
+                async for _ in running:
+                    pass
+        with pytest.raises(EngineLost):
+            await deltas_of(failing, ask())
+        with pytest.raises(EngineLost):
+            failing.check_device()
+        await asyncio.to_thread(failing.close)
+        await until_dead(own)
+        assert not sockets.exists()
 
 
 async def test_a_core_that_hangs_fails_the_check_of_the_device(engine: VllmEngine) -> None:
