@@ -138,7 +138,8 @@ class RedactedRecord(logging.LogRecord):
 
     def getMessage(self) -> str:
         message = super().getMessage()
-        if self.name.partition(".")[0] in _QUOTING:
+        # `logging.makeLogRecord` makes records without a name.
+        if (self.name or "").partition(".")[0] in _QUOTING:
             message = without_texts(message)
         return redact(message)
 

@@ -92,7 +92,7 @@ async def test_unknown_fields_of_a_form_are_named_in_a_header(
 async def test_an_estimate_takes_the_form_of_the_job(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:
-    data = {"voice": "Heart", "output_format": "mp3", "pronunciations[]": "x"}
+    data = {"enhance": "true", "output_format": "mp3", "chapters": "1"}
     files = {"document": ("a.txt", b"A sentence.")}
     path = "/jobs/speech/estimate"
     answer = await client.post(path, headers={**auth, **STRICT}, data=data, files=files)

@@ -1,6 +1,7 @@
 """Isolation of tenants: on every route, data of one workspace does not exist for another."""
 
 import asyncio
+import json
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -323,7 +324,8 @@ async def send(
     answer = await client.request(method, path, headers=headers, **sent)
     if "json" not in answer.headers.get("content-type", "") or len(answer.text.splitlines()) > 1:
         return answer.status_code, {}
-    shown = {**answer.json(), "request_id": None}
+    text = answer.text.replace(ids[field], "NAME") if field in NAMES else answer.text
+    shown = {**json.loads(text), "request_id": None}
     return 404 if shown.get("error") == "voice_not_found" else answer.status_code, shown
 
 
