@@ -234,7 +234,7 @@ class NullAsAbsent(BaseModel):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = handler(core_schema)
-        fields = handler.resolve_ref_schema(schema)["properties"]
+        fields = handler.resolve_ref_schema(schema).get("properties", {})
         for name in fields.keys() & cls._never_null():
             field = fields[name]
             outer = {key: field.pop(key) for key in ("default", "description") if key in field}
