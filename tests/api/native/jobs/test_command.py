@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def test_options_that_would_have_no_effect_are_refused_before_an_upload(
     assert refused.exit_code == 2 and fault in refused.output, refused.output
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Lets programs be interrupted, which inherit that signals are ignored: a shell lets programs
+    in the background ignore Ctrl-C, also these tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path) -> None:
     book = tmp_path / "book.md"
     book.write_text("# One\n\nA sentence.\n")
