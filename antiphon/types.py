@@ -80,7 +80,8 @@ class ChatCompletionBody(TypedDict):
     model: NotRequired[str | None]
     chat_template_kwargs: NotRequired[TemplateOptions | None]
     reasoning_effort: NotRequired[
-        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
+        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default", "auto"]
+        | None
     ]
     temperature: NotRequired[float | None]
     top_p: NotRequired[float | None]

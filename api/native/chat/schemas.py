@@ -45,7 +45,8 @@ CallArguments = Annotated[str, AfterValidator(readable_arguments)]
 else than a JSON object, such as arguments that were cut off, becomes a string in an object: clients
 repeat their whole history, so that an error would end the conversation."""
 
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+# Other services also take "default" and "auto", which choose nothing here.
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default", "auto"]
 THINKING = ("low", "medium", "high", "xhigh", "max")  # efforts that turn reasoning on
 
 

@@ -53,6 +53,7 @@ def post(server: ChatServer, body: Any) -> httpx.Response:
         ({"chat_template_kwargs": {"enable_thinking": True}}, 0.2),
         ({"reasoning_effort": "low"}, 0.2),
         ({"reasoning_effort": "none"}, 0),
+        ({"reasoning_effort": "default"}, 0),
         ({"reasoning_effort": "high", "chat_template_kwargs": {"enable_thinking": False}}, 0),
         ({"temperature": 1}, 1.0),
         ({"tool_choice": "none"}, None),
