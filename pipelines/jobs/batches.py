@@ -6,11 +6,10 @@ its process died before the answer was stored, is charged once."""
 import asyncio
 import time
 from codecs import BOM_UTF8
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -57,10 +56,18 @@ def count_lines(path: Path, most: int) -> int:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Reads the non-blank lines, without the byte order mark of Windows; blocking."""
+    """Reads the non-blank lines as `numbered_lines` does; blocking."""
+    return [line for _, line in numbered_lines(path)]
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields the number and the text of each non-blank line, without the byte order mark that
+    Windows writes before the first one; blocking."""
     with path.open("rb") as file:
-        first = file.readline().removeprefix(BOM_UTF8)
-        return [line for line in chain((first,), file) if line.strip()]
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if text.strip():
+                yield number, text
 
 
 async def do_batch(

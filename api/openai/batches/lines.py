@@ -2,7 +2,6 @@
 
 import json
 import time
-from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,6 +18,7 @@ from api.openai.responses.body import ResponsesBody
 from api.services import ChatServices
 from pipelines.billing.operation import Operation
 from pipelines.errors import Overloaded
+from pipelines.jobs.batches import numbered_lines
 
 MAX_CUSTOM_ID = 200  # characters
 
@@ -38,17 +38,16 @@ def check_ids(path: Path) -> None:
     Lines that cannot be read fail later, one by one. Raises ApiError(validation_error).
     """
     lines: dict[str, int] = {}
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if len(line) > MAX_JSON_BYTES:
-                continue
-            try:
-                custom_id = _custom_id(parse_json(line.removeprefix(BOM_UTF8)))
-            except ApiError:
-                continue
-            if custom_id and (first := lines.setdefault(custom_id, number)) != number:
-                message = f"custom_id: lines {first} and {number} both have {custom_id!r}"
-                raise ApiError("validation_error", message, param="file")
+    for number, line in numbered_lines(path):
+        if len(line) > MAX_JSON_BYTES:
+            continue
+        try:
+            custom_id = _custom_id(parse_json(line))
+        except ApiError:
+            continue
+        if custom_id and (first := lines.setdefault(custom_id, number)) != number:
+            message = f"custom_id: lines {first} and {number} both have {custom_id!r}"
+            raise ApiError("validation_error", message, param="file")
 
 
 def _custom_id(parsed: Any) -> str | None:
