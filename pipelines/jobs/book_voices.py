@@ -11,7 +11,7 @@ from pipelines.jobs.speech import SpeechTask
 from pipelines.text.language_detection import RECOGNISED, detect_language
 from pipelines.text.language_names import name_language
 from pipelines.text.segmentation import clean, is_speakable
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
+from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import is_ssml
 from pipelines.tts.voices import DETECTED_CHARACTERS, AvailableVoice
 
@@ -30,14 +30,16 @@ async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVo
     blocks = await asyncio.to_thread(lambda: [*task.blocks()])
     *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
 
-    async def plan(chapter: int, text: str) -> SpeechPlan:
+    async def voice_of(chapter: int, text: str) -> AvailableVoice:
         with task.errors_of(chapter):
-            return await pipeline.plan(replace(task.request, text=text))
+            plan = await pipeline.plan(replace(task.request, text=text))
+        return plan.voice
 
-    for block in others:
+    for chapter, text in others:
         with suppress(NothingToSpeak):
-            return (await plan(*block)).voice
-    return (await plan(*last)).voice
+            return await voice_of(chapter, text)
+    chapter, text = last
+    return await voice_of(chapter, text)
 
 
 async def chapter_voices(

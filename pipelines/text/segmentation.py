@@ -416,7 +416,11 @@ def _is_one_sentence(
         return (
             not words.goes_on_before_number.isdisjoint((last, last.lower()))
             or (word[0].isupper() and key in _NO_END_BEFORE_SMALL)
-            or _is_date(paragraph[max(start, end - 24) : end], paragraph[after[0] :][:24], language)
+            or _is_date(
+                paragraph[max(start, end - 24) : end],
+                paragraph[after[0] : after[0] + 24],
+                language,
+            )
         )
     if following.islower():
         return key in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
