@@ -45,6 +45,10 @@ def example(call: Speech | Recognition | Work, caller: Caller) -> Request:
             return call.ask(TALK, caller.voice)
 
 
+def with_header(request: Request, name: str, value: str) -> Request:
+    return {**request, "headers": {**request.get("headers", {}), name: value}}
+
+
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION + WORK)
 async def test_a_request_without_a_valid_key_is_refused(
     dialect: Dialect, call: Speech | Recognition | Work, caller: Caller
@@ -108,9 +112,8 @@ async def test_without_credit_no_work_begins(
 async def test_a_request_keeps_the_id_that_its_client_gives(
     dialect: Dialect, call: Speech | Recognition | Work, caller: Caller
 ) -> None:
-    request = example(call, caller)
-    headers = {**request.get("headers", {}), "X-Request-Id": "order-66"}
-    answer = await caller.post(dialect, {**request, "headers": headers})
+    request = with_header(example(call, caller), "X-Request-Id", "order-66")
+    answer = await caller.post(dialect, request)
     assert answer.is_success and answer.headers["X-Request-Id"] == "order-66"
 
 
@@ -118,9 +121,8 @@ async def test_a_request_keeps_the_id_that_its_client_gives(
 async def test_a_compressed_body_is_refused_by_name(
     dialect: Dialect, call: Speech | Recognition | Work, caller: Caller
 ) -> None:
-    request = example(call, caller)
-    headers = {**request.get("headers", {}), "Content-Encoding": "zstd"}
-    answer = await caller.post(dialect, {**request, "headers": headers})
+    request = with_header(example(call, caller), "Content-Encoding", "zstd")
+    answer = await caller.post(dialect, request)
     dialect.check_refusal(answer, "unsupported_media_type")
     assert "Content-Encoding" in answer.text and answer.headers["Accept-Encoding"] == "identity"
     assert await caller.books.kinds() == []
@@ -160,14 +162,13 @@ async def test_a_text_that_cannot_be_spoken_is_named_and_free(
 
 @spoken
 async def test_a_broken_body_is_refused(dialect: Dialect, speech: Speech, caller: Caller) -> None:
-    request = speech.ask(TEXT, caller.voice)
+    request = with_header(speech.ask(TEXT, caller.voice), "Content-Type", "application/json")
     del request["json"]
-    headers = {**request.get("headers", {}), "Content-Type": "application/json"}
     for content in (b"{", b'{"a": 1, "a": 2}', b"[" * 100_000):
-        answer = await caller.post(dialect, {**request, "content": content, "headers": headers})
+        answer = await caller.post(dialect, {**request, "content": content})
         dialect.check_refusal(answer, "invalid_json")
     for content in (b"[]", b"{}"):
-        answer = await caller.post(dialect, {**request, "content": content, "headers": headers})
+        answer = await caller.post(dialect, {**request, "content": content})
         assert answer.status_code in (400, 422) and answer.json()
 
 
@@ -314,9 +315,8 @@ async def test_wrong_fields_are_named_and_free(
 async def test_a_repeated_request_is_answered_and_paid_once(
     dialect: Dialect, call: Speech | Recognition | Work, caller: Caller
 ) -> None:
-    request = example(call, caller)
-    headers = {**request.get("headers", {}), "Idempotency-Key": "once"}
-    first, again = [await caller.post(dialect, {**request, "headers": headers}) for _ in range(2)]
+    request = with_header(example(call, caller), "Idempotency-Key", "once")
+    first, again = [await caller.post(dialect, request) for _ in range(2)]
     assert first.is_success and again.content == first.content
     assert again.headers["Idempotency-Replayed"] == "true"
     assert again.headers["Content-Type"] == first.headers["Content-Type"]
