@@ -32,9 +32,8 @@ class _Memory:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.until = time.monotonic() + AGE_S
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+        # Not at exit, where the system closes it: `__del__` would find an `os` that is gone.
+        weakref.finalize(self, os.close, descriptor).atexit = False
 
     @property
     def size_bytes(self) -> int:

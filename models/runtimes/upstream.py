@@ -12,10 +12,10 @@ import re
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -33,6 +33,7 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 PieceT = TypeVar("PieceT")
+Clients = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient]
 
 PAUSES_S = (0.2, 1.0)  # pauses before the second and the third attempt
 FAILURES = 5  # consecutive failed calls that open the circuit
@@ -57,7 +58,7 @@ class UpstreamService:
         if about.ca_file is not None:
             self._tls.load_verify_locations(about.ca_file)
         self._circuit = CircuitBreaker(about.id)
-        self._clients = WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient]()
+        self._clients = Clients()
 
     async def _retried(
         self, attempt: Callable[[], AsyncGenerator[PieceT, None]]
@@ -164,11 +165,9 @@ class BlockingUpstream(UpstreamService):
         super().__init__(about)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=_run, args=[self._loop], name=about.id, daemon=True).start()
-
-    def __del__(self) -> None:
-        # A swapped model is freed with the last request that refers to it.
-        if hasattr(self, "_loop"):  # false if the key is missing
-            asyncio.run_coroutine_threadsafe(_end(self._clients.get(self._loop)), self._loop)
+        # A swapped model is freed with the last request that refers to it. Not at exit, where
+        # `__del__` would find modules that are gone.
+        weakref.finalize(self, _stop, self._loop, self._clients).atexit = False
 
     def _wait(self, work: Coroutine[Any, Any, PieceT]) -> PieceT:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -177,6 +176,10 @@ class BlockingUpstream(UpstreamService):
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, clients: Clients) -> None:
+    asyncio.run_coroutine_threadsafe(_end(clients.get(loop)), loop)
 
 
 async def _end(client: httpx.AsyncClient | None) -> None:

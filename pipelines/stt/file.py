@@ -383,7 +383,7 @@ class _FileDecoding:
         profile = self.recording.profile
         terms = ", ".join(profile.terms.get(language or self.session.certain or "", ()))
         expected = TRANSLATION if wanted.translate else language or self.session.certain
-        prompt = await asyncio.to_thread(usable_prompt, wanted.prompt, expected)
+        prompt = wanted.prompt and await asyncio.to_thread(usable_prompt, wanted.prompt, expected)
         pcm = self.pcm[segment.start : segment.end]
         seconds = len(pcm) / STT_SAMPLE_RATE
         asked = TranscriptionRequest(
