@@ -13,7 +13,8 @@ from db.database import UtcDateTime, change_rows, utc_now
 class ClientSecret(SQLModel, table=True):
     """A secret with the session that it opens; only the HMAC of the secret is stored.
 
-    `key_id` or `session_id` made it: a login session is deleted with its secrets, a key revoked.
+    The API key `key_id` or the login session `session_id` created it. Its row refers to the
+    session, which is deleted, but not to the key, which is only revoked.
     """
 
     __tablename__ = "client_secret"

@@ -10,7 +10,8 @@ class DatabaseError(Exception):
 class DatabaseUnavailable(DatabaseError):
     """The database is down, hung or locked for too long.
 
-    Nothing was written, unless only the answer was lost: then it may have been, or may still be.
+    Nothing was written, unless only the answer was lost: then the write may have happened, or may
+    still happen.
     """
 
     code = "unavailable"

@@ -34,7 +34,8 @@ class Voice(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    # Voice that this one is a new version of: it takes the pack and report if they are better.
+    # The voice of which this one is a new version, and which takes over its pack and report if they
+    # are better.
     version_of: UUID | None = Field(default=None, index=True)
     name: str
     name_key: str  # case-folded name
