@@ -24,8 +24,7 @@ _MEMORY = (  # controller and files of a group, in v2 and in v1
 _CPU_MAX = _CGROUPS / "cpu.max"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
-# Niceness of models and of work on whole files, which have a lower priority than requests and live
-# audio.
+# Niceness of models and of work on whole files: a lower priority than requests and live audio.
 MODEL_NICENESS = 10
 DASHBOARD_PORT = 8265  # Ray's default
 

@@ -381,8 +381,7 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
-    """Returns the secrets in the file, completed with `fresh` ones, which are stored if `keep` is
-    set.
+    """Returns the secrets in the file, completed with `fresh` ones, which `keep` stores.
 
     A file lock makes processes that start at once read the same secrets.
     """

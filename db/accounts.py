@@ -39,7 +39,7 @@ class Workspace(SQLModel, table=True):
     retention: str = "standard"  # or zero: no texts and no audio are stored
     # Days for which the history keeps speech; 0 keeps none.
     speech_history_days: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    # Speech before this time is not listed, even if more days are set later; None before the first
+    # Speech before this time is never listed, even if more days are set later; None before a
     # change.
     history_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
@@ -100,8 +100,7 @@ def find_user(
 def list_users(
     session: Session, after: int = 0, limit: int | None = None, text: str = ""
 ) -> list[tuple[User, Workspace]]:
-    """Lists users by the id of their workspace, after `after`, if `text` is in address, name or
-    id."""
+    """Lists users by workspace id, from `after` on, if `text` is in their address, name or id."""
     query = select(User, Workspace).where(Workspace.owner_id == User.id, col(Workspace.id) > after)
     names = (col(User.email), col(Workspace.name), cast(col(Workspace.id), String))
     matches = or_(*(name.icontains(text, autoescape=True) for name in names))

@@ -13,8 +13,7 @@ from db.database import UtcDateTime, change_rows, utc_now
 class ClientSecret(SQLModel, table=True):
     """A secret with the session that it opens; only the HMAC of the secret is stored.
 
-    The API key `key_id` or the login session `session_id` created it. Its row refers to the
-    session, which is deleted, but not to the key, which is only revoked.
+    It was created by the API key `key_id` or the login session `session_id`, and ends with it.
     """
 
     __tablename__ = "client_secret"

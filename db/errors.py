@@ -11,7 +11,7 @@ class DatabaseUnavailable(DatabaseError):
     """The database is down, hung or locked for too long.
 
     Nothing was written, unless only the answer was lost: then the write may have happened, or may
-    still happen.
+    yet happen.
     """
 
     code = "unavailable"

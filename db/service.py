@@ -37,8 +37,7 @@ def stored_fingerprints(session: Session) -> dict[str, bytes]:
 
 
 def split_digests(stored: bytes) -> list[bytes]:
-    """Splits a row of digests: data keys may have several, other secrets have one. A store has a
-    mark that is shorter than a digest."""
+    """Splits a row of digests: data keys have several, other secrets one, stores a shorter mark."""
     return [stored[at : at + DIGEST_BYTES] for at in range(0, len(stored), DIGEST_BYTES)]
 
 

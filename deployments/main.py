@@ -282,8 +282,7 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 
 
 def show_console(settings: Settings) -> None:
-    """Print the address of the console. On a terminal this is a login link, which must not get into
-    logs."""
+    """Print the console's address: on a terminal a login link, which must not get into logs."""
     link = None
     if sys.stdout.isatty():
         with suppress(DatabaseError), closing(Database(settings.database_url)) as database:

@@ -30,8 +30,7 @@ ProcessCollector(namespace="antiphon", registry=REGISTRY)
 
 
 class _TracedHistogram(Histogram):
-    """Histogram whose samples within a span become the span's events, and the metric's
-    exemplars."""
+    """Histogram whose samples within a span become events of the span, and exemplars."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         super().observe(amount, exemplar or note(self._name.removeprefix("antiphon_"), amount))

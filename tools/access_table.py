@@ -1,8 +1,7 @@
 """Writes the table of docs/security.md that says which credential opens which route and socket.
 
-`make access` runs it. The table comes from the declarations of each router and socket. Tests
-compare the page with the table, and the table with the service's answers to each kind of
-credential.
+`make access` runs it. The table is that of the declarations of routers and sockets. Tests compare
+it with the page, and with the service's answers to each kind of credential.
 """
 
 import sys

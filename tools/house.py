@@ -349,8 +349,7 @@ def _tuples(node: ast.AST) -> Iterator[str]:
 
 
 def openers(path: str) -> Iterator[tuple[int, str]]:
-    """A docstring begins with a verb or a noun, so that it stands alone; with "Whether" for a
-    bool."""
+    """A docstring begins with a verb or a noun, so that it stands alone ("Whether" for a bool)."""
     for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = re.match(r"[^\w`]*(\w+)", ast.get_docstring(node) or "")

@@ -119,7 +119,7 @@ class StreamChannel(SocketListener):
         self._number = number
         self._speakers = SpeakerNumbers()
         self._replacements = Replacements(stream.query.replace)
-        self._starts: list[float] = []  # starts of speech whose final is still to come
+        self._starts: list[float] = []  # starts of speech that has no final yet
         self._last_end_s = math.inf  # end of the last word; infinite after UtteranceEnd was sent
 
     async def emit(self, event: LiveEvent) -> None:
@@ -141,7 +141,7 @@ class StreamChannel(SocketListener):
         """Sends UtteranceEnd if the silence after the last word is long enough.
 
         The silence is measured in the audio, up to the next speech without its padding, so it does
-        not depend on when results come.
+        not depend on when results arrive.
         """
         wait_ms = self._stream.query.utterance_end_ms
         if wait_ms is None or self.live is None:
@@ -315,7 +315,7 @@ def _options_of(query: options.FluxQuery) -> SessionOptions:
 
 
 class FluxListener(TurnListener[FluxConversation]):
-    """Sends the events of turns, whose words have no times."""
+    """Sends the events of turns; their words have no times."""
 
     @property
     def least_completeness(self) -> float | None:

@@ -43,7 +43,7 @@ class DictionaryRule(LenientModel):
     word_boundaries: Literal[True] = Field(default=True, description="Only whole words match.")
 
     def entry(self, number: int) -> Pronunciation:
-        """Converts the rule, which is the one of that index. Raises ApiError(validation_error)."""
+        """Converts the rule; errors name its index. Raises ApiError(validation_error)."""
         fields = self.model_dump(include={self.type, "alphabet", "case_sensitive"})
         try:
             return validated(Pronunciation, {"grapheme": self.string_to_replace, **fields})
@@ -148,7 +148,7 @@ async def add_rules(dictionary_id: UUID, body: DictionaryRules, caller: CallerDe
 
 @router.post(f"{DICTIONARY}/remove-rules", summary="Remove rules from a pronunciation dictionary")
 async def remove_rules(dictionary_id: UUID, body: RuleStrings, caller: CallerDep) -> Json:
-    """Creates a new version without the rules of the strings, if there are any."""
+    """Creates a new version without the rules for these strings, if there are any."""
     removed = set(body.rule_strings)
     return await _change(dictionary_id, caller, lambda entries: _without(entries, removed))
 

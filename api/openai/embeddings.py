@@ -22,7 +22,7 @@ Tokens = Annotated[list[Token], Field(min_length=1, max_length=MOST_TOKENS, fail
 
 
 def _form(value: object) -> str:
-    """Names the form of an input by its first item, so that only one form is validated."""
+    """Returns the form of an input by its first item, so that only one form is validated."""
     first = value[0] if isinstance(value, list) and value else value
     if isinstance(value, list) and isinstance(first, int):
         return "tokens"
@@ -67,7 +67,7 @@ class EmbeddingsBody(RequestModel):
     user: str | None = Field(default=None, description="Has no effect.")
 
     def inputs(self) -> tuple[EmbeddingInput, ...]:
-        """Returns the inputs, of which a text or list of tokens is one."""
+        """Returns the inputs; a single text or list of tokens counts as one input."""
         if isinstance(self.input, str):
             return (self.input,)
         if _form(self.input) == "tokens":
@@ -104,7 +104,7 @@ async def embed(
     body: EmbeddingsBody, principal: PrincipalDep, chat: ChatDep, operation: OperationDep
 ) -> JSONResponse:
     """Embeddings have length 1, so that their dot product is their cosine. An input that is longer
-    than the model's window is cut: its embedding is the mean of those of its pieces."""
+    than the model's window is split; its embedding is the mean of the embeddings of its pieces."""
     embeddings, info = await chat.embeddings.embed(
         body.inputs(), body.model, principal.workspace_id, operation, body.dimensions
     )

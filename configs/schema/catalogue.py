@@ -18,8 +18,7 @@ FileName = Annotated[
 Profile = Literal["cpu", "gpu"]
 
 EVERY_FILE = "*"
-"""A key in a source's `files` that stands for every file of the artefact; `{name}` is replaced by
-the file's name."""
+"""In a source's `files`, stands for each file of the artefact, whose name replaces `{name}`."""
 
 
 class WeightFile(StrictModel):

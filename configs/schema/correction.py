@@ -14,8 +14,7 @@ class CorrectionConfig(StrictModel):
 
     rules_id: str  # the `model` of an answer without a language model
     piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
-    # Maximum number of paragraphs of a text, including list items: each costs some 3 ms of CPU
-    # time.
+    # Maximum of paragraphs of a text, including list items: each costs some 3 ms of CPU time.
     paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a model's timeout, after which the rules' text is returned
     sentence_tokens: int = Field(ge=16)  # maximum of an answer; longer sentences get no model

@@ -38,8 +38,7 @@ class LanguageWords(StrictModel):
     # Abbreviations after which a sentence continues. sentencex knows most; these are the ones after
     # which it cuts, and the commonest others. None of them is also a word that can end a sentence.
     goes_on: Words = frozenset()
-    # Abbreviations only before a number: "No." may be an answer. Capitals count: "So" is a weekday,
-    # "so" is not.
+    # Abbreviations only before a number: "No." may be an answer. "So" is a weekday, "so" is not.
     goes_on_before_number: Words = frozenset()
     before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
     after_ordinal: Words = frozenset()  # words before which "3." is an ordinal

@@ -19,8 +19,7 @@ class VoicesConfig(StrictModel):
     """The default voice of each language, and the maximum duration of speech."""
 
     defaults: dict[str, VoiceRef] = Field(min_length=1)  # ISO 639-1 code to voice
-    # Maximum duration of speech for each started 5,000 characters of a text; longer speech is
-    # refused.
+    # Maximum speech for each started 5,000 characters of a text; longer speech is refused.
     longest_s: float = Field(default=900.0, gt=0)
 
 

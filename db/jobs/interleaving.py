@@ -16,8 +16,7 @@ def interleave(
     rank: Callable[[T], Any],
     held: Mapping[K, int] | None = None,
 ) -> list[T]:
-    """Order pieces of work so that their owners take turns; the pieces of an owner keep their
-    order.
+    """Order pieces of work so that their owners take turns; an owner's pieces keep their order.
 
     Applies the rule of `TurnOrder` (`models/fairness`) to work that several processes claim: the
     next piece comes from the owner with the fewest pieces placed or in work (`held`); among equals,

@@ -120,8 +120,7 @@ def _restore_postgres(copy: Path, url: URL, left_out: Sequence[str]) -> None:
 
 
 async def _admit(settings: Settings) -> str:
-    """Migrate the restored database like a start of the service, and return a message for the
-    operator."""
+    """Migrate the restored database as at a start, and return a message for the operator."""
     with closing(await open_database(settings)) as database:
         valid = select(func.count()).where(col(ApiKey.revoked_at).is_(None))
         keys = await database.read(lambda session: session.exec(valid).one())

@@ -31,9 +31,8 @@ async def open_database(
     """Migrate the database, and check that its secrets and its file store are those of the
     settings.
 
-    `accept` stores the fingerprints of the settings instead. Raises DatabaseError; raises
-    SettingsError if the fingerprints differ, or in a process of a cluster if there is a
-    `stores_problem`.
+    `accept` stores the fingerprints of the settings instead. Raises SettingsError if they differ,
+    or in a cluster if there is a `stores_problem`; DatabaseError.
     """
     if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
         raise SettingsError(problem)

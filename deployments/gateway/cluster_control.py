@@ -1,6 +1,5 @@
-"""Shows and changes the gateway's cluster, for the operator. The command `deploy` runs in a process
-of its own: to check a configuration it imports all engines, which the gateway should not keep in
-its memory."""
+"""Shows and changes the cluster, for the operator. `deploy` runs in a process of its own, since its
+check imports all engines, which the gateway should not keep in its memory."""
 
 import asyncio
 import os

@@ -82,8 +82,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Close a connection so that its client, even in HTTP/1.0, sees that the response is cut
-    off."""
+    """Close a connection so that its client sees that the response is cut off, even in HTTP/1.0."""
     raw = transport.get_extra_info("socket")
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
@@ -93,9 +92,8 @@ async def answer_unframed(
     cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
-    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. A
-    response that is cut off ends with a reset, since the client would otherwise take it for
-    complete."""
+    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. If it
+    is cut off, it ends with a reset, since the client would otherwise take it for complete."""
     is_open = False  # the length of the response is unknown
 
     async def send_unframed(message: Message) -> None:

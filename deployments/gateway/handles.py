@@ -60,8 +60,7 @@ def engine_errors(name: str) -> Iterator[None]:
     except BackPressureError:
         raise EngineOverloaded(f"all replicas of {name} are busy") from None
     except EngineError as error:
-        # Ray's copy of the error is also a subclass of our class, but its message is the remote
-        # traceback.
+        # Ray's copy is also a subclass of our class, but its message is the remote traceback.
         cause = getattr(error, "cause", None)
         raise (cause if isinstance(cause, EngineError) else error) from None
     except RayTaskError as error:

@@ -27,8 +27,7 @@ from deployments.gateway.socket_connections import WebSocketConnection
 logger = logging.getLogger(__name__)
 
 # A client that reads nothing for this long is disconnected. After the application has closed the
-# connection of a stalled client, only the kernel can end the socket, which it never does by
-# default.
+# connection of a stalled client, only the kernel can end the socket; by default it never does.
 TCP_USER_TIMEOUT_MS = 20_000
 # Unsent bytes that the kernel buffers for one client. The default is megabytes: a client that reads
 # at playback speed takes minutes for them, which is too long for a send with a timeout.
@@ -150,8 +149,7 @@ class HttpListener:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
-        # The server does not wait for the requests that it cancelled, which still charge for what
-        # was sent.
+        # The server does not wait for cancelled requests, which still charge for what was sent.
         if tasks := self._server.server_state.tasks:
             await asyncio.wait(tuple(tasks), timeout=LAST_S / 2)
         self._socket.close()
@@ -174,9 +172,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    # asyncio sets TCP_NODELAY only on sockets with an explicit protocol, other event loops never.
-    # Without it, the second of two events waits 40 ms for the client's acknowledgement of the
-    # first.
+    # asyncio sets this only on sockets with an explicit protocol, other event loops never. Without
+    # it, the second of two events waits 40 ms for the client's acknowledgement of the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # Accepted sockets inherit both.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

@@ -24,9 +24,8 @@ PING_WINDOW_S = 5.0
 FRAGMENTS = 1024  # limit per message: 65,536 of two bytes take 3 MB
 PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
 # Frames of a socket are parsed in Python, so a client that sends small ones without end could fill
-# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S of parsing, a connection
-# waits for a turn, for at most MOST_WAIT_S, so that a botnet does not delay streamed speech for
-# longer.
+# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S of parsing, it waits for a
+# turn, but at most for MOST_WAIT_S, so that a botnet cannot delay streamed speech more.
 PARSE_S, MOST_WAIT_S = 0.002, 1.0
 PARSED_BYTES = 4096  # bytes parsed between two checks of the time
 

@@ -38,8 +38,7 @@ class GpuProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. Its sizes are 0 if nvidia-smi does not report them, as for a GPU without memory of its
-    own."""
+    """A GPU. Its sizes are 0 if nvidia-smi does not report them, as with unified memory."""
 
     index: str
     uuid: str
@@ -169,8 +168,7 @@ def _check_driver(driver: str) -> None:
 
 
 def _check_capability(gpus: list[Gpu]) -> None:
-    """Raise GpuProblem if any GPU is too old for the kernels, even beside newer ones: Ray would use
-    it."""
+    """Raise GpuProblem if any GPU is too old for the kernels, since Ray would use it."""
     new = [gpu.index for gpu in gpus if gpu.capability >= CAPABILITY]
     for gpu in gpus:
         if gpu.capability < CAPABILITY:

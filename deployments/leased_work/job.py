@@ -3,9 +3,8 @@
 The voice is claimed under LEASE. Both this process and the worker's watch renew the lease, because
 this process may get no core for a long time.
 
-The exit status is 0 if the voice needs no further attempt; otherwise another attempt follows. The
-status WAITS means that the attempt failed because something did not answer; such an attempt does
-not count.
+The exit status is 0 if the voice needs no further attempt; otherwise another attempt follows. WAITS
+means that the attempt failed because something did not answer; it does not count.
 """
 
 import asyncio
@@ -136,8 +135,7 @@ async def until_stopped(
 
 
 async def as_configured(claimed: Voice) -> Maker:
-    """Choose the method of building a voice by the deployed models. Raises like
-    `deployed_models`."""
+    """Choose the method by the deployed models. Raises like `deployed_models`."""
     directory = await deployed_models()
     return maker_for(claimed.language, directory.infos.values())
 

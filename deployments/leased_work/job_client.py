@@ -117,8 +117,7 @@ class LeasedJobClient:
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = LeasedJob(name, claimed.id, claimed.lease)
         arguments = [str(job.row_id), job.lease, self._cluster]
-        # Ray may start the job on another machine, which has the same paths but other links to
-        # them.
+        # Ray may choose another machine, which has the same paths but other links to them.
         python = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1)
         program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(

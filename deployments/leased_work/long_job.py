@@ -30,9 +30,8 @@ from pipelines.jobs.leases import until_available
 from pipelines.jobs.runner import JobRunner
 from pipelines.tasks import TaskSet
 
-# Replicas release memory when they are idle, which a job never is. Measured on ten hours of audio:
-# on average 1.20 GB in the fourth hour and 1.24 GB in the tenth; without releases 1.28 GB in the
-# fifth.
+# Replicas release memory when idle, which a job never is. Measured on ten hours of audio: 1.20 GB
+# on average in the fourth hour, 1.24 GB in the tenth; without releases 1.28 GB in the fifth.
 GIVE_BACK_S = 30.0
 
 

@@ -130,7 +130,6 @@ async def keep_clean(housekeeper: "Housekeeper") -> None:
     while True:
         with metrics.housekeeping_seconds.time():
             await housekeeper.run_once()
-            # Deletes files of killed jobs on this machine: no recording may stay unencrypted on
-            # disk.
+            # Deletes files of jobs killed here: no recording may stay unencrypted on disk.
             await asyncio.to_thread(delete_leftover_directories, RECORDINGS)
         await asyncio.sleep(CLEAN_EVERY_S)

@@ -185,8 +185,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         except Exception as error:  # any library may raise
             problem = ModelNotLoaded(f"{name} failed its rehearsal: {explain(error)}")
             problem.__cause__ = error
-        # `pop` drops the last reference, so that the memory can be given back: the executor's
-        # thread may keep its arguments.
+        # `pop` drops the last reference, since the executor's thread may keep its arguments.
         closing = [loaded[0]]
         del loaded
         await asyncio.to_thread(lambda: closing.pop().close())
@@ -272,8 +271,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             except PackMissing:  # the caller sends it
                 raise
             except Exception as error:  # any library may raise
-                # Not failures of the canary: it has less capacity, and speculative requests give
-                # way by design.
+                # Not its failures: it has less capacity, and speculative requests give way.
                 is_full = isinstance(error, EngineOverloaded) and not isinstance(error, OutOfMemory)
                 failure = None if is_full else error
                 if began:

@@ -24,7 +24,7 @@ from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
-OPENING = "Hello."  # stands for the user's first turn where the agent speaks first
+OPENING = "Hello."  # replaces the user's first turn if the agent speaks first
 ENCODERS: dict[str, EncoderFormat] = {
     "audio/pcm": "pcm",
     "audio/pcmu": "mulaw",
@@ -105,7 +105,7 @@ class Agent:
             self.drafts.begin(turn_id, self._expected_request(self.session, text))
 
     async def answer(self, session: RealtimeSession, items: Iterable[Item] | None) -> Completion:
-        """Begins the answer to the conversation, or to `items` in its place.
+        """Begins the answer to the conversation, or to `items` instead of it.
 
         Raises the errors of `open`.
         """
@@ -114,7 +114,7 @@ class Agent:
 
     @asynccontextmanager
     async def open_voice(self, session: RealtimeSession) -> AsyncIterator[AgentVoice]:
-        """Opens the voice of an answer, whose price it holds. Raises the errors of `open`."""
+        """Opens the voice of an answer, and holds its price. Raises the errors of `open`."""
         output = session.audio.output
         voice = await self._voice_of(session)
         workspace_id = self._socket.principal.workspace_id

@@ -72,8 +72,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     # with tools only if it writes their calls like Hermes models.
     chat_template: str | None = None
     reviews_calls: bool = False  # drops tool calls with invented arguments, as small models write
-    # Layers on a GPU. This needs another build of xllamacpp, since PyPI's for Linux uses only the
-    # CPU.
+    # Layers on a GPU. They need another build of xllamacpp: PyPI's for Linux uses only the CPU.
     gpu_layers: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
