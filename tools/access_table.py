@@ -122,7 +122,7 @@ def _named(path: str, methods: list[str]) -> str:
 
 
 def written(page: str) -> str:
-    """The page with the table written anew."""
+    """The page with an updated table."""
     before, _, rest = page.partition(BEGIN)
     return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
 
