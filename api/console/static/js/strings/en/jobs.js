@@ -26,7 +26,6 @@ export default {
   "jobs.chapters_none": "Tick at least one chapter.",
   "jobs.all_chapters": "Read all",
   "jobs.no_chapters": "Read none",
-  "jobs.seconds": "about {n} s",
   "jobs.minutes": "about {n} min",
   "jobs.hours": "about {n} h",
   "jobs.left": "Left out: {parts}.",

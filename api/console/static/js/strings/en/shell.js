@@ -107,6 +107,7 @@ export default {
   "tool.result": "Result of {name}",
   "time.now": "just now",
   "unit.seconds": "{n} s",
+  "unit.about_seconds": "about {n} s",
   "unit.delay": "Delay {n} ms",
 
   "error.no_answer": "The service cannot be reached. Check that it is running and that your network is up.",

@@ -82,7 +82,6 @@ export default {
   "explain.title": "What would be spoken",
   "explain.characters": "{n} characters",
   "explain.characters.one": "1 character",
-  "explain.seconds": "about {n} s",
 
   "dictionaries.none": "No dictionaries yet. A dictionary defines how names are pronounced.",
   "dictionaries.manage": "Edit pronunciations",
