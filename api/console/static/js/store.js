@@ -1,5 +1,5 @@
-// What the browser keeps: favourites, and in IndexedDB the speech that was made and the previews of
-// voices. All of it belongs to one workspace, and goes when it signs out or another one enters.
+// Data in the browser: favourites, and in IndexedDB finished speech and previews of voices. All of
+// it belongs to one workspace, and is deleted when that signs out or another one signs in.
 import { isSession, session } from "./session.js";
 
 const NAME = "console";
@@ -19,7 +19,7 @@ function open() {
   return opened;
 }
 
-// Null where the browser keeps nothing, as some do in private windows: the console works without.
+// Null if the browser stores nothing, as some do in private windows; the console works without it.
 async function run(store, mode, work) {
   try {
     const database = await open();
@@ -54,7 +54,7 @@ export async function own() {
   localStorage.setItem(OWNER, owner);
 }
 
-// All but the session: an owner's is of other tabs, too, and ends with a sign-out of its own.
+// All except the session: an owner's is shared with other tabs, and has its own sign-out.
 export async function wipe() {
   for (const name of Object.keys(localStorage)) if (!isSession(name)) localStorage.removeItem(name);
   for (const store of STORES) await clear(store);
