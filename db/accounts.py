@@ -39,8 +39,7 @@ class Workspace(SQLModel, table=True):
     retention: str = "standard"  # or zero: no texts and no audio are stored
     # Days for which the history keeps speech; 0 keeps none.
     speech_history_days: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    # Speech before this time is never listed, even if more days are set later; None before a
-    # change.
+    # Speech before this time is never listed, even if more days are set later; None: no change yet.
     history_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     # When the work on one of its custom voices, or of its jobs, last began.

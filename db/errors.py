@@ -10,8 +10,7 @@ class DatabaseError(Exception):
 class DatabaseUnavailable(DatabaseError):
     """The database is down, hung or locked for too long.
 
-    Nothing was written, unless only the answer was lost: then the write may have happened, or may
-    yet happen.
+    Nothing was written, unless only the answer was lost: then it may have happened, or may yet.
     """
 
     code = "unavailable"

@@ -120,8 +120,7 @@ class _Search:
     def _similarity(
         self, wanted: Sequence[str], similar: Sequence[dict[str, float]], at: int
     ) -> float:
-        """Returns the share of letters in common from word `at` on; 0 if a word is too
-        different."""
+        """Returns the share of common letters from word `at` on; 0 if a word is too different."""
         spoken = self.plain[at : at + len(wanted)]
         if len(spoken) < len(wanted):
             return 0.0

@@ -84,8 +84,7 @@ class TurnWire(ContextWire):
         self.input_characters += len(text)
 
     def interrupt(self, played_ms: int | None) -> None:
-        """Notes an interruption after `played_ms` of the session's audio, or after all sent
-        audio."""
+        """Notes an interruption after `played_ms` of the session's audio; None: after all of it."""
         end_ms = self.starts_ms + self.duration_ms
         self._splits = played_ms is not None
         self.played_ms = end_ms if played_ms is None else min(played_ms, end_ms)

@@ -267,7 +267,7 @@ def recordings_of(session: Session, voice: Voice) -> list[VoiceSample]:
 
 
 def is_valid_share() -> Any:
-    """Builds the condition that a share is no open offer to an e-mail address."""
+    """Builds the condition that a share is not an open offer to an e-mail address."""
     return or_(VoiceShare.email == "", col(VoiceShare.accepted_at).is_not(None))
 
 

@@ -182,7 +182,7 @@ async def plan(plan: str, email: str | None, workspace: int | None, cycle: Billi
         try:
             current = await subscriptions.subscribe(row.id, ACTOR, plan, cycle)
         except PlanNotFound:
-            raise ValueError(f"{plan!r} is no plan; `antiphon plans` lists them") from None
+            raise ValueError(f"{plan!r} is not a plan; `antiphon plans` lists them") from None
     return (
         f"{row.name} ({row.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
         f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"

@@ -254,7 +254,7 @@ def main() -> None:
         check.__name__.removeprefix("check_"): check for check in of_machine
     }
     try:
-        settings = load_settings(new=False)  # the check creates no data folder
+        settings = load_settings(new=False)  # a check creates no database or secrets
     except SettingsError as error:
         checks["settings"] = partial(_raise, error)
     else:

@@ -301,8 +301,7 @@ class CompletionFrames:
         return self._line({"content": ""}, reason)
 
     async def done(self, began: float) -> bytes:
-        """Returns the event before `[DONE]`, with the usage: some clients skip an event of its
-        own."""
+        """Returns the event before `[DONE]`, with the usage: some clients skip a separate event."""
         return self._line({"content": ""}, type="done", **await _tail(self._completion, began))
 
     def _line(

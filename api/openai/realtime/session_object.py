@@ -374,7 +374,7 @@ def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) ->
             raise RealtimeFault("cannot_update_voice", message, param=f"{at}.audio.output.voice")
         is_named = isinstance(changed.tool_choice, dict)
         if is_named and changed.tool_choice != session.tool_choice and not changed.called_tool():
-            message = "There is no tool of that name."
+            message = "There is no tool with that name."
             raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
     return cast(S, changed)
 

@@ -85,8 +85,7 @@ class SocketRequest:
         return self.is_cancelled or is_written
 
     def is_meant(self, response_id: Any, stream_id: str | None) -> bool:
-        """Whether a cancellation with these ids is for this request; the response's id takes
-        priority."""
+        """Whether a cancellation with these ids is for this request; `response_id` has priority."""
         if response_id is not None:
             return bool(response_id == self.response_id)
         return stream_id in (None, self.stream_id)
@@ -206,7 +205,7 @@ class ResponsesConversation(Conversation):
         services = self.services
         principal = self.session.principal
         admission = services.infrastructure.admission
-        # Counted as an HTTP answer, since alerts compare a route's refusals with its answers.
+        # Refusals count as `socket`, since alerts compare those of a route with its HTTP answers.
         place = admission.place(PATH, principal.workspace_id, refused_as="socket")
         try:
             require_request(await services.platform.request_limits.hit(principal))

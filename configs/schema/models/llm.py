@@ -63,8 +63,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: as above
     threads: int = Field(default=0, ge=0)  # 0: as many as cores
     batch_tokens: int = Field(default=256, ge=32)  # prompt tokens between checks for cancellation
-    # Type of the cached keys and values; q8_0 halves the memory, but prompts take 1.6 times as
-    # long.
+    # Type of cached keys and values; q8_0 halves the memory, but prompts take 1.6 times as long.
     cache_type: Literal["f16", "q8_0"] = "f16"
     # Memory for prompts of chats that lost their slot, at most a quarter of free memory.
     kept_chats_mb: int = Field(default=512, ge=0)
