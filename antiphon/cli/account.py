@@ -202,7 +202,7 @@ def _cell(value: Any) -> str:
 
 
 def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
-    """Add a command of `requests.toml`, which explains a `spec`."""
+    """Add a command by its `spec` in `requests.toml`, which explains the fields."""
     method, path = spec["ask"].split()
     body, options, upload = (spec.get(name, ()) for name in ("body", "options", "upload"))
 

@@ -87,9 +87,9 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Yield the engine's answer. The slot is held until the engine, not the reader, has ended.
 
-        An answer holds the slot to its end, or for TURN_S if a tenant without a slot, who has used
-        less, waits. Without such turns, four tenants who asked for 400 tokens each kept all four
-        slots of a model, and the chat of a fifth tenant waited for 40 s.
+        An answer holds its slot to the end, or only for TURN_S while a tenant waits who has no slot
+        and has used less. Without such turns, four tenants who asked for 400 tokens each kept all
+        four slots of a model, and the chat of a fifth tenant waited for 40 s.
         """
         leave = await self._slot(slots, answer.rest, is_first=answer.usage is not None)
         began = time.perf_counter()
