@@ -53,7 +53,7 @@ async def leave_after(attacker: Attacker, seconds: float, asking: Awaitable[obje
 
 @attack()
 async def equal_neighbours(attacker: Attacker) -> None:
-    """No attack: two clients that behave as well. What it costs to share the machine fairly."""
+    """No attack: two more well-behaved clients. Shows the cost of sharing the machine fairly."""
     audio = await asyncio.to_thread(Path(attacker.target.clip).read_bytes)
 
     async def live(_: int) -> None:
