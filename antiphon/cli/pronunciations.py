@@ -141,4 +141,4 @@ def delete(service: ServiceClient, named: str) -> None:
     \b
     antiphon pronunciations delete Products
     """
-    service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "It is deleted.")
+    service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "The dictionary is deleted.")
