@@ -88,7 +88,7 @@ class Judged(_ReportPart):
     recordings_similarity: FiniteFloat | None = None  # other recordings to held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
-        description="Similarity by CAM++, which the search does not use; others have about 0.1.",
+        description="Similarity by CAM++, unused by the search; different speakers have about 0.1.",
     )
     stock_second_similarity: FiniteFloat | None = None
     recordings_second_similarity: FiniteFloat | None = None
