@@ -89,7 +89,7 @@ class Overloaded(PipelineError, code="overloaded"):
 
 
 class Unauthorized(PipelineError, code="unauthorized"):
-    """The key, token or password is wrong, revoked or expired; the message does not name which."""
+    """The key, token or password is wrong, revoked or expired; the message does not say which."""
 
 
 class WrongPassword(Unauthorized, code="validation_error"):
@@ -174,7 +174,7 @@ MAY_PASS = (DatabaseUnavailable, StorageUnavailable, Overloaded, EngineLost, Eng
 
 
 def public_error(error: Exception) -> tuple[str, str]:
-    """The code and the message that clients may see of an error of any layer."""
+    """Returns the code and the message that clients may see for an error of any layer."""
     if isinstance(error, EngineError | PipelineError | DatabaseError):
         if error.code != "internal_error":
             return error.code, str(error)

@@ -157,7 +157,7 @@ class ModelList:
             elif (last_seen := self._seen.get(name) or self._infos.get(name)) is not None:
                 listed[name] = ListedModel(last_seen, "unavailable", last_seen.problem, coming)
         taken = {name for model in listed.values() if model for name in _names(model.info)}
-        first = next(iter(self._chats), "")  # while it is down it keeps them from the others
+        first = next(iter(self._chats), "")  # even while it is down, it keeps the usual names
         if (chat := listed.get(first)) is not None:
             more = tuple(name for name in self._usual_names if name not in taken)
             info = replace(chat.info, aliases=chat.info.aliases + more)

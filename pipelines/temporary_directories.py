@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from pathlib import Path
 
 PREFIX = "antiphon-"
-RECORDINGS = "recordings"  # the purpose of those with the recordings of a custom voice
+RECORDINGS = "recordings"  # the purpose of folders with the recordings of a custom voice
 
 
 @contextmanager

@@ -34,7 +34,7 @@ MIN_FIRST_LENGTH = 8
 _LONG = 120  # a shorter sentence of an unknown language is not cut between arbitrary words
 _NUMBER_SLACK = 2.0  # factor by which the speech of a chunk with numbers may exceed its target
 LONG_FIGURE = 5 * DIGIT  # long enough to deserve a breath before it
-LEAST_TAIL = 12  # letters that the second part keeps at least
+LEAST_TAIL = 12  # fewest letters of the second part
 _LOOK_BACK = 32  # characters searched for the start of a letter
 
 _CLOSING_SIGNS = frozenset("$€£¥₹%")  # stand after a figure like a word

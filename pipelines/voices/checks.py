@@ -59,7 +59,7 @@ class CheckedSamples:
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    # float32 [k, 256], one embedding a file, or of a single file one for each of its pieces. A mean
+    # float32 [k, 256], one embedding for each file, or for each piece of a single file. A mean
     # would hide a second speaker.
     speakers: Embeddings
 

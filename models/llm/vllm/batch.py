@@ -51,8 +51,8 @@ class VllmStream(TokenStream):
 class VllmBatch:
     """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost.
 
-    vLLM's client runs on an event loop of its own, in a thread, because it belongs to one loop, and
-    checks grammars and converts outputs there.
+    vLLM's client belongs to one event loop, on which it checks grammars and converts outputs. That
+    loop runs in a thread of its own.
     """
 
     def __init__(self, folder: Path, config: VllmChatConfig) -> None:
@@ -153,7 +153,7 @@ class VllmBatch:
             os.environ[SOCKETS] = sockets
             try:
                 llm = self._llm = AsyncLLM.from_engine_args(arguments)
-            except BaseException as error:  # for `__init__`
+            except BaseException as error:  # raised by `__init__`
                 started.set_exception(error)
                 return
             finally:  # the next model has a folder of its own

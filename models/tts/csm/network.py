@@ -31,7 +31,7 @@ Tensor: TypeAlias = torch.Tensor
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
 TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
-# A step waits at most this long for the sentences of the last one, whose threads still decode.
+# A step waits at most this long for the sentences of the previous step, which are being decoded.
 GATHER_S = 0.005
 
 
@@ -155,7 +155,7 @@ class CsmModel(LoadedNetwork):
         heads = model.depth_decoder.codebooks_head.weight
         cache = DynamicCache(config=depth.config)
         codes = [_chosen(model.lm_head(speech.state), noise[:, 0])]
-        # The backbone's state stands in place of a code before the first.
+        # The backbone's state is read before the first code.
         given = torch.cat([speech.state.unsqueeze(1), depth.embed_tokens(codes[0])], dim=1)
         for number, head in enumerate(heads, 1):
             read = depth(inputs_embeds=given, past_key_values=cache, use_cache=True)
@@ -167,11 +167,11 @@ class CsmModel(LoadedNetwork):
 
 
 class _Rows(StaticLayer):
-    """Keys and values of one layer, for sentences of which each is at its own position."""
+    """Keys and values of one layer, for sentences that are each at their own position."""
 
-    keys: Any  # a tensor once the layer is initialised, and `values`
+    keys: Any  # a tensor once the layer is initialised, like `values`
     values: Any
-    positions: Tensor  # of the inputs that are being read, int64 [rows, n]
+    positions: Tensor  # positions of the inputs being read, int64 [rows, n]
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         rows = torch.arange(len(self.positions), device=self.positions.device)[:, None]

@@ -139,7 +139,7 @@ def normalise(text: str, language: str) -> str:
         if ending := _ENDING_AFTER.match(text, position):
             inflected = words.with_ending(spoken_token, ending[1])
             if not inflected and unicodedata.category(ending[1][0])[0] == "M":
-                inflected = spoken_token + ending[1]  # a vowel sign stands on no word of its own
+                inflected = spoken_token + ending[1]  # a vowel sign cannot begin a word
             if inflected:
                 spoken_token = inflected
                 position = ending.end()
@@ -339,7 +339,7 @@ def _say_counted(
     if (after := _UNIT_AFTER.match(text, end)) and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
     is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
-    if is_year and text.endswith(number, 0, end):  # a number with a mark in it is none
+    if is_year and text.endswith(number, 0, end):  # a number with a mark in it is not a year
         return words.year(int(number)), end
     decimal = words.decimal(number)
     return words.read(decimal, "counted") if millions and words.spells else decimal, end

@@ -31,7 +31,7 @@ class Candidate:
 class SelectionResult:
     """Measurements of a voice, over some sentences."""
 
-    similarity: float  # with the recordings that the fit may use
+    similarity: float  # to the recordings that the fit may use
     held_out: float  # with the held-out recordings
     error_rate: float | None  # word error rate; None: the recogniser does not support the language
     quality: float | None

@@ -194,7 +194,7 @@ class Trials:
             pack = pack_of(self._target, trial.style, own, sample_rate)
         voice = trial.voice or engine.voices()[0].key
         pcm = say(engine, trial.text, voice, self._target.language, pack)
-        # Without rumble, as it is delivered: filters raised it, which flattered the encoder.
+        # Rumble is removed, as on delivery: filters amplified it, which raised the similarity.
         pcm = HighPass(SPEAKER_SAMPLE_RATE).process(pcm)
         engine.release_memory()  # several such processes run beside the service
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:
