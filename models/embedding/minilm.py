@@ -79,7 +79,7 @@ class MiniLMEngine(EmbeddingEngine):
         try:
             return b"".join([self._pieces[int(token)] for token in ids]).decode(errors="ignore")
         except KeyError as error:
-            message = f"input: {error} is no token id of cl100k_base; send the text instead"
+            message = f"input: {error} is not a token id of cl100k_base; send the text instead"
             raise InvalidEngineRequest(message) from None
 
     def _vectors(self, batch: list[list[int]]) -> NDArray[np.float32]:

@@ -330,7 +330,7 @@ class LlamaCppEngine(ChatEngine):
             is_restored = self._kept.exchange(slot)
             remembers = is_restored or slot.previous.owner == request.owner
             body = {**body, "id_slot": slot.index, "cache_prompt": remembers}
-            self._barriers.look()  # the first batch of a long prompt takes longer than a look
+            self._barriers.look()  # the first batch of a long prompt takes longer than LOOK_S
             if request.is_raw:
                 answer = self._server.handle_completions
             else:

@@ -135,7 +135,7 @@ class PackageArchives:
 
         name, _, version = package.rpartition("@")
         archive = f"{name.rpartition('/')[2]}-{version}.tgz"
-        # npm reads the names of its variables in any case.
+        # npm ignores the case of its variables' names.
         options = {key.lower(): value for key, value in os.environ.items()}
         registry = options.get("npm_config_registry") or _NPM_REGISTRY
         url = f"{registry.rstrip('/')}/{name}/-/{archive}"

@@ -188,8 +188,8 @@ class SampleChecker:
         share = len(speech) / len(pcm)
         if share < rules.min_speech_share:
             raise InvalidAudio(
-                f"files: {name!r} holds too little speech: {share:.0%} of it, and "
-                f"{rules.min_speech_share:.0%} are needed"
+                f"files: {name!r} holds too little speech: {share:.0%}, and at least "
+                f"{rules.min_speech_share:.0%} of its length is needed"
             )
         level = level_dbfs(speech)
         if level < rules.min_level_dbfs:

@@ -36,7 +36,7 @@ def _as_onnx(path: Path) -> bytes:
         try:
             onnxruntime.InferenceSession(str(path), options, providers=CPU)
         except Exception as error:  # the runtime has a class for each error
-            raise WeightsCorrupt(f"{path.name!r} is no graph of ONNX Runtime: {error}") from None
+            raise WeightsCorrupt(f"{path.name!r} is not a graph of ONNX Runtime: {error}") from None
         model = onnx.load(options.optimized_model_filepath)
     branches = (branch for node in model.graph.node for branch in node.attribute)
     for branch in branches:

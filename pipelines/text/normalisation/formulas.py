@@ -253,7 +253,7 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
 def _is_footnote(
     before: str, base: str, raised: str, letters: str | None, form: re.Match[str]
 ) -> bool:
-    """Whether a raised number is the mark of a footnote, and no power of `base`."""
+    """Whether a raised number is the mark of a footnote, not a power of `base`."""
     if raised.startswith("-"):
         return False
     if not (base.isalnum() or base in ")]"):

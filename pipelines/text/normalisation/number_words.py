@@ -109,7 +109,8 @@ class NumberWords:
         return self._spell(int(digits), "cardinal") or digits
 
     def read(self, text: str, kind: str) -> str:
-        """Reads `text` as one of `KINDS` or inflects it; "roman" becomes digits, others words."""
+        """Reads `text` as one of `KINDS` or inflects it; "roman" becomes digits, the others
+        words."""
         if endings := self.readings.inflections.get(kind):
             return _respelt(text, endings)
         number = "".join(str(int(char)) for char in text if char.isdecimal()).lstrip("0") or "0"
