@@ -1,4 +1,4 @@
-"""Failures of the device of an engine: how libraries report them, and how to ask the device."""
+"""Failures of the device of an engine: how libraries report them, and how to check the device."""
 
 import logging
 import sys

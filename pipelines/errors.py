@@ -93,12 +93,12 @@ class Unauthorized(PipelineError, code="unauthorized"):
 
 
 class WrongPassword(Unauthorized, code="validation_error"):
-    """The current password is wrong in a change of the password. The token is valid, so the HTTP
-    status is not 401."""
+    """The current password, sent to change it, is wrong. The token is valid, so the HTTP status is
+    not 401."""
 
 
 class SignUpClosed(PipelineError, code="sign_up_closed"):
-    """The operator makes no accounts by sign-up."""
+    """The operator does not let users sign up."""
 
     message = "sign-up is closed; ask the operator of this service for an account"
 

@@ -24,8 +24,8 @@ class Port(Protocol):
     """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up that
-        should be."""
+        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up, though
+        one should be."""
         ...
 
 
@@ -92,7 +92,7 @@ class Arrival(StrictModel):
     model: str  # its id
     got_bytes: int
     size_bytes: int
-    problem: str | None = None  # why fetching it pauses
+    problem: str | None = None  # why its download pauses
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ RUN_WINDOWS = 8  # windows of like length, which are padded to the longest
 
 
 class MiniLMEngine(EmbeddingEngine):
-    """A MiniLM encoder. The vector of a longer input is the mean over its windows, by tokens."""
+    """A MiniLM encoder. A longer input gets the mean of its windows, weighted by their tokens."""
 
     def __init__(self, config: MiniLMConfig, weights: WeightStore) -> None:
         """Load the network. Raises WeightsMissing or WeightsCorrupt."""

@@ -44,8 +44,8 @@ class KeptChats:
     """Store of prompt caches of chats that lose their slot, which restores them when a chat
     continues.
 
-    A cache is restored for its owner only, by the rule with which `Slots` finds a cache. No request
-    fails because of it: after the first failure nothing is kept, and prompts are processed again.
+    A cache is restored for its owner only, by the rule with which `Slots` finds a cache. Its
+    failures fail no request: after the first, nothing is kept, and prompts are processed again.
     """
 
     def __init__(self, address: str, key: str, token_bytes: float, most_bytes: int) -> None:

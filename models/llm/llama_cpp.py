@@ -86,7 +86,7 @@ class LlamaCppEngine(ChatEngine):
             pausable=not config.gpu_layers,
             device="cuda" if config.gpu_layers else "cpu",
         )
-        self.clears_memory = not config.gpu_layers  # the cache of the slots
+        self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
         self._library: str = library
         key = secrets.token_urlsafe(32)
@@ -467,7 +467,7 @@ def _to_body(
     body: dict[str, Any] = {
         "messages": messages,
         "continue_final_message": bool(request.begun),
-        # A speculatively read text may continue: the head of an answer would be wasted.
+        # A text that is only read may continue: the beginning of an answer would be wasted.
         "add_generation_prompt": not (request.begun or request.reads_only),
         "stream": True,
         "stream_options": {"include_usage": True},

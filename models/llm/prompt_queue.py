@@ -25,8 +25,8 @@ _POLL_S = 0.02
 class PromptQueue:
     """Queue that processes long prompts one at a time, with tenants in turn.
 
-    They pause between two batches while there is a stream of another tenant. Without the queue,
-    eight prompts of 870 tokens of one tenant kept the next tenant waiting for a minute.
+    Long prompts pause between two batches while there is a stream of another tenant. Without the
+    queue, eight prompts of 870 tokens of one tenant kept the next tenant waiting for a minute.
     """
 
     def __init__(self) -> None:

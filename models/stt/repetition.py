@@ -22,7 +22,7 @@ from models.stt.base import STT_SAMPLE_RATE, Word, shifted
 
 AROUND_S = 3.0  # time after a run in which words may be its end, misheard
 MISHEARD = 1.5  # ratio of repetitions in the sound to the text, from which the end was misheard
-LEAST_TIMES = 3  # repetitions in a row from which they are counted in the sound
+LEAST_TIMES = 3  # fewest repetitions in a row that are counted in the sound
 LONGEST_UNIT = 4  # words
 MOST_LETTERS_PER_S = 25.0  # in fast speech
 EQUAL_DIGITS = re.compile(r"(\d)\1{7,}")
@@ -36,7 +36,7 @@ SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150
 FIRST_PEAK = 0.75  # share of the highest peak: multiples of a period are as similar
 FASTER, SLOWER = 0.7, 1.45  # ratio of an interval to the period
 # Least similarity of a word to the repetition beside it, and after a break. On the tuned half of
-# `benchmarks.stt.repetitions`, gradually changing words have at least 0.4, others at most 0.3.
+# `benchmarks.stt.repetitions`, a slowly changing word has at least 0.4, other words at most 0.3.
 SIMILAR, ALIKE = 0.35, 0.6
 
 

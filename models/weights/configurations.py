@@ -87,7 +87,7 @@ def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
     """
     folder, separator, kind = encoder.groups(default="")
     decoder, texts = _BESIDE_ENCODER[separator]
-    suffix = kind if separator == "-" else ""  # NeMo's keep the quantisation in their names
+    suffix = kind if separator == "-" else ""  # NeMo's names keep the quantisation
     paths = {
         f"encoder{separator}model{suffix}.onnx": encoder[0],
         f"{decoder}{suffix}.onnx": f"{folder}{decoder}{kind}.onnx",

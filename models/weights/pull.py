@@ -39,7 +39,7 @@ from models.weights.store import (
     write_whole,
 )
 
-# Files of data. Pickles, which run code when they are loaded, and code itself are not.
+# Suffixes of data. Pickles, which run code when they are loaded, and code are not data.
 DATA = {".gguf", ".safetensors", ".onnx", ".onnx_data", ".json", ".txt", ".jinja", ".model"}
 WEIGHTS = (".gguf", ".safetensors", ".onnx")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04")  # pickles of Python and of PyTorch

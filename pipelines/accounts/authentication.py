@@ -71,7 +71,7 @@ class Principal:
     plan: str  # id of the plan
     scopes: frozenset[str]
     key_id: int | None  # None for a token
-    retention: str = "standard"  # or zero: no text and no audio is stored
+    retention: str = "standard"  # "zero": no text and no audio is stored
     speech_history_days: int = 0  # how long the history keeps speech; 0 keeps none
     expires_at: datetime | None = None  # end of the key; None if it has none, and for a token
     session_id: UUID | None = None  # session of a token

@@ -243,7 +243,7 @@ class Accounts:
     async def audit_page(
         self, principal: Principal, page: int, limit: int
     ) -> tuple[list[AuditEntry], int]:
-        """Reads one page of the audit log, newest first, and the number of all; from page 1."""
+        """Reads one page (from 1) of the audit log, newest first, and the number of all entries."""
         return await self._database.read(audit_page, principal.workspace_id, page, limit)
 
     async def create_key(

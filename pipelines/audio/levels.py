@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm
 
-MEMORY = 32_000.0  # samples, of the correlation of channels
+MEMORY = 32_000.0  # samples after which a correlation of channels fades to 1 / e
 OPPOSITE = -0.5  # correlation below which a channel is inverted
 
 FRAME_SAMPLES = 512  # 32 ms

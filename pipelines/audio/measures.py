@@ -16,7 +16,7 @@ PITCH_HZ = (60.0, 400.0)
 PITCH_WINDOW = 1024
 MOST_PITCH_FRAMES = 1000
 MIN_PERIODICITY = 0.6  # minimum for a frame that has a pitch
-NEAR_BEST = 0.85  # how likely a period must be, next to the likeliest
+NEAR_BEST = 0.85  # least likelihood of a period, relative to the likeliest
 
 Speech = NDArray[np.bool_]
 """Whether each frame of the detector holds speech."""

@@ -341,7 +341,7 @@ def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) 
         if last[-1:].isdigit() or last[:1].isupper():
             return None
     elif not first or not _is_letter(first[0]) or first[0].isdigit():
-        return None  # a mark is not separated from the word before it, nor a number
+        return None  # marks and numbers are not separated from the word before
     elif last[-1:].isdigit():
         if not _is_long_figure(last):
             return None  # a number is not separated from the word that it counts

@@ -31,8 +31,8 @@ OVERLAP_LEAD_S = 4.0
 _POLL_S = 0.1
 _START_POLL_S = 0.02
 
-# Load is work a second: it may be over 1, since long chunks take less work for a second of speech
-# than the short ones by which it is estimated.
+# Load is seconds of work per second. It may be over 1, since long chunks take less work for a
+# second of speech than the short ones by which it is estimated.
 MOST_LOAD = 1.2
 SAFETY = 0.8  # the share of its turn that a chunk takes
 SLOW = 0.1  # seconds of work per second of speech from which an engine is slow

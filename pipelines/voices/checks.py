@@ -91,7 +91,7 @@ class SampleChecker:
         return await asyncio.to_thread(self._compare, checked)
 
     async def convert(self, files: Sequence[SampleFile], owner: Owner = "") -> list[SampleFile]:
-        """Convert recordings in formats that are not stored to WAV. Raises as `check`."""
+        """Convert to WAV the recordings in formats that are not stored. Raises as `check`."""
         converted = []
         for file in files:
             if await asyncio.to_thread(_media_type, file.path) is None:

@@ -42,7 +42,7 @@ class ConsentSentence:
 
     language: str  # ISO 639-1 code
     text: str
-    words: tuple[str, ...]  # the random ones
+    words: tuple[str, ...]  # the random words
     expires: int  # seconds since the epoch
 
 

@@ -304,8 +304,8 @@ def is_consent_claimed(voice: Voice) -> bool:
 
 
 def code_digest(code: str) -> bytes:
-    """Return the digest that is stored of the code of a share. A fast hash suffices, since codes
-    are random."""
+    """Return the digest under which the code of a share is stored. A fast hash suffices, since
+    codes are random."""
     return hashlib.sha256(code.encode()).digest()
 
 

@@ -203,7 +203,7 @@ class _Router(OutputRouter):
         self.streams: dict[str, BatchStream] = {}
 
     def owner(self, request_id: str) -> str:
-        """Returns the owner of a stream; a cancelled stream owns itself."""
+        """Returns the owner of a stream; a cancelled stream is its own owner."""
         stream = self.streams.get(request_id)
         return request_id if stream is None else stream.owner
 

@@ -16,7 +16,7 @@ from models.llm.token_engine import Step, TokenRequest, TokenStream
 from models.llm.vllm.tether import Tether
 from models.memory import give_back
 
-# Read by vLLM when it is imported, and by its processes.
+# Variables that vLLM reads when it is imported, and its processes when they start.
 for _name, _value in {
     "VLLM_NO_USAGE_STATS": "1",  # it would send the model's name and the hardware to its makers
     "VLLM_CONFIGURE_LOGGING": "0",  # the replica's logs are configured already

@@ -129,8 +129,8 @@ class CsmModel(LoadedNetwork):
         return embedded
 
     def _noise_shape(self) -> tuple[int, int]:
-        """Return the numbers of the codec's codebooks and of codes in each; the model's own are
-        larger."""
+        """Return the numbers of the codec's codebooks and of codes in each; the model's own numbers
+        are larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
     def _new_batch(self, rows: int) -> "_FrameBatch":
@@ -323,9 +323,9 @@ def _captured(step: Callable[[], Tensor], device: Any) -> Callable[[], Tensor]:
 def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
     """Draws the noise of the Gumbel-max trick, float32 [rows, codes].
 
-    Added to the logits of a row in falling order, it makes the largest one a sample (Maddison et
-    al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of dividing
-    logits.
+    Added to the logits of a row, sorted in falling order, it makes the largest one a sample
+    (Maddison et al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of
+    dividing logits.
     """
     noise = torch.empty(shape, device=random.device).exponential_(generator=random)
     noise.log_().mul_(-temperature)

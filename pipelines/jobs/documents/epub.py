@@ -253,7 +253,7 @@ class _PageReader:
         self._note: _Note | None = None
         self._depth = 0
         self._skipped = 0  # depth in an element that is left out
-        self._skipped_note: Place | None = None  # the last one that began in it
+        self._skipped_note: Place | None = None  # last note that began in it
         self._raised = 0  # depth in `sup`
         self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
 

@@ -180,7 +180,7 @@ def _is_symbol(letters: str, form: re.Match[str]) -> bool:
     start = form.start() - len(letters)
     before = text[max(0, start - 4) : start].rstrip(" ")[-1:]
     after = text[form.end() : form.end() + 4].lstrip(" ")[:1]
-    # First what follows, up to the next form; copying the text would take quadratic time.
+    # Looks ahead first, to the next form at most; copies of the text would take quadratic time.
     is_alone = _BLANK.fullmatch(text, form.end()) and _BLANK.fullmatch(text, 0, start)
     return bool(is_alone) or any(mark and mark in _OPERATORS for mark in (before, after))
 

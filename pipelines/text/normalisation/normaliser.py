@@ -91,7 +91,7 @@ _ORDINAL_AFTER = {
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
-_RANGE_AFTER = re.compile(  # none of a house number with more parts, such as 8-2-293
+_RANGE_AFTER = re.compile(  # not in a house number of several parts, such as 8-2-293
     r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
 )
 # Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
@@ -160,8 +160,8 @@ def normalise(text: str, language: str) -> str:
 
 
 def _with_own_signs(text: str, sets: dict[str, str]) -> str:
-    """Writes the names of rupees as their sign, and times after a part of the day without AM or
-    PM, so that the rules need only one form of each.
+    """Replaces the names of rupees by their sign, and drops AM and PM of times after a part of the
+    day, so that the rules need only one form of each.
     """
     if rupee := sets.get("rupee"):
         text = re.sub(rf"(?<![\w{INDIC}]){rupee} ?(?=\d)", "₹", text)

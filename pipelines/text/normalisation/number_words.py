@@ -97,7 +97,7 @@ class NumberWords:
         return self.own.marks.get(mark, "")
 
     def unit(self, mark: str) -> str | None:
-        """Unit that is written as `mark`; case counts only in two capitals."""
+        """Unit that is written as `mark`, whose case matters only if it is two capitals."""
         if len(mark) == 2 and mark.isupper():  # may be a state's abbreviation
             return self.units.get(mark)
         return self.units.get(mark) or self._units_in_any_case.get(mark.casefold())
@@ -109,8 +109,7 @@ class NumberWords:
         return self._spell(int(digits), "cardinal") or digits
 
     def read(self, text: str, kind: str) -> str:
-        """Reads `text` as one of `KINDS` or inflects it; "roman" becomes digits, the others
-        words."""
+        """Reads `text` in words, as one of `KINDS`, or inflects it; "roman" becomes digits."""
         if endings := self.readings.inflections.get(kind):
             return _respelt(text, endings)
         number = "".join(str(int(char)) for char in text if char.isdecimal()).lstrip("0") or "0"

@@ -104,7 +104,7 @@ class Outcome:
     """The result of the trial of the same number."""
 
     number: int
-    embeddings: Embeddings  # [filters, 512] as `embed_both`; one where there were none
+    embeddings: Embeddings  # [filters, 512] as `embed_both`; one if there are no filters
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # duration of the speech; 0 if there was none
@@ -175,7 +175,7 @@ class Trials:
     _engine: TTSEngine
     _encoder: SpeakerEncoder
     _target: Target
-    # Called when they are needed first, which takes seconds.
+    # Called when they are first needed, which takes seconds.
     _load_raters: Callable[[], SpeechRaters] = load_speech_raters
     _load_second: Callable[[], SpeakerEncoder] = load_second_encoder
 

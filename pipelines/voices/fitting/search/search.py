@@ -169,7 +169,7 @@ class Search:
         yield from self._evolution(draw).ask()[1:size]
 
     def observe(self, trials: Sequence[SearchTrial], outcomes: Sequence[Outcome]) -> None:
-        """Learns from a generation; blocking, up to a second. Those without speech are ignored."""
+        """Learns from a generation; blocking, up to a second. Ignores outcomes without speech."""
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation, 1))
         now.generation += 1
