@@ -224,7 +224,7 @@ class VoiceLibrary:
             raise InvalidRequest(
                 "file: does not contain the speaker's consent, which is required here"
             )
-        if passphrase:  # whoever knows it can make such a file
+        if passphrase:  # knowing it suffices to make such a file
             file.consent_claimed = True
         if custom.consent.needed == "spoken":
             field = "passphrase" if passphrase else "file"

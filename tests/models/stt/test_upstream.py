@@ -185,7 +185,7 @@ NEGATIVE, NOT_A_NUMBER = (
         (refuses(200, {"language": "de"}), EngineLost, "an invalid transcript", 3),
         (refuses(200, NEGATIVE), EngineLost, "an invalid transcript", 3),
         (refuses(200, NOT_A_NUMBER), EngineLost, "an invalid transcript", 3),
-        (floods(2 << 20), EngineLost, "without end", 3),
+        (floods(2 << 20), EngineLost, "an endless answer", 3),
     ],
 )  # fmt: skip
 async def test_a_service_that_fails_is_named(
