@@ -35,7 +35,7 @@ export default {
   "jobs.left.pages": "{n} pages outside of the reading order",
   "jobs.left.page_numbers.one": "1 page number",
   "jobs.left.page_numbers": "{n} page numbers",
-  "jobs.left.front": "the fields above the text",
+  "jobs.left.front": "the front matter (title, author)",
   "jobs.paste": "Paste a text instead",
   "jobs.paste_about": "A chapter begins at a line such as “# The Sea” or “## The Sea”. In a text without such lines, it begins at a line such as “Chapter 1” or “Prologue” after an empty line.",
   "jobs.pasted": "Pasted text.txt",

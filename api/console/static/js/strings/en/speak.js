@@ -114,7 +114,7 @@ export default {
   "pronunciations.alias": "Said as",
   "pronunciations.alias_hint": "Other words, such as “engine X”",
   "pronunciations.phoneme": "Phonemes",
-  "pronunciations.phoneme_hint": "Voices without phonemes say the words instead",
+  "pronunciations.phoneme_hint": "Voices that accept no phonemes speak the other words instead",
   "pronunciations.alphabet": "Alphabet",
   "pronunciations.case": "Match capitals",
   "pronunciations.any_case": "any capitals",
