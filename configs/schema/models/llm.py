@@ -39,7 +39,7 @@ class GgufConfig(StrictModel):
     @model_validator(mode="after")
     def _own_files_are_declared(self) -> Self:
         if self.weights.startswith("/") != self.unverified:
-            raise ValueError("weights: a path requires unverified: true, an artefact forbids it")
+            raise ValueError("weights: a path needs unverified: true, an artefact forbids it")
         return self
 
 
