@@ -240,6 +240,25 @@ async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(
         assert text and "One two three four".startswith(text)
 
 
+async def test_a_client_that_overestimates_what_was_heard_is_kept(server: SocketServer) -> None:
+    async with session(server) as client:
+        response = await client.say("One two three.")
+        item_id = response["output"][0]["id"]
+        user_id = client.events[1]["item"]["id"]
+        faults = [
+            {"item_id": item_id, "content_index": 0, "audio_end_ms": 10**6},
+            {"item_id": item_id, "content_index": 1, "audio_end_ms": 0},
+            {"item_id": user_id, "content_index": 0, "audio_end_ms": 0},
+        ]
+        for fault in 8 * faults:  # more than the wrong messages that end a session
+            await client.error("conversation.item.truncate", **fault)
+        voice = {"type": "realtime", "audio": {"output": {"voice": "ash"}}}
+        for _ in range(8):
+            error = await client.error("session.update", session=voice)
+            assert error["code"] == "cannot_update_voice"
+        await client.say("Four.")
+
+
 async def test_responses_out_of_band_run_beside_one_another(server: SocketServer) -> None:
     def user(text: str) -> dict[str, Any]:
         part = {"type": "input_text", "text": text}
