@@ -38,10 +38,15 @@ class Operation:
         return uuid5(uuid5(NAMESPACE_URL, f"urn:antiphon:{kind}-asked-for-once"), self.name)
 
 
+def made_at(row_id: UUID) -> datetime | None:
+    """Returns when `Operation.new_id` made an id; None for an id that does not tell."""
+    time_ms = min(row_id.int >> 80, 1 << 47)  # the year 6429; much later ones overflow
+    return datetime.fromtimestamp(time_ms / 1000, UTC) if row_id.version == 7 else None
+
+
 def place_of(row_id: UUID, created_at: datetime | None) -> tuple[datetime, UUID]:
     """Returns the place of a row in a list by time. Clients that delete what they list continue
     after a deleted row (`created_at` is None), whose id has its time. Raises NotFound."""
-    if created_at is None and row_id.version != 7:
+    if (time_of_row := created_at or made_at(row_id)) is None:
         raise NotFound("there is nothing with that id")
-    time_ms = min(row_id.int >> 80, 1 << 47)  # the year 6429; much later ones overflow
-    return created_at or datetime.fromtimestamp(time_ms / 1000, UTC), row_id
+    return time_of_row, row_id

@@ -29,7 +29,7 @@ from db.jobs.queue import release_lines
 from db.webhooks import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
-from pipelines.billing.operation import Operation, place_of
+from pipelines.billing.operation import Operation, made_at, place_of
 from pipelines.errors import InvalidRequest, NotFound, PlanRequired, StorageUnavailable
 from pipelines.jobs.documents.book import CHAPTERS, SpokenChapter
 from pipelines.jobs.queue import SERVICES, JobQueue, is_due
@@ -118,6 +118,7 @@ class Jobs(JobQueue):
             operation="",
             details=details,
         )
+        job.created_at = made_at(job.id) or job.created_at
         job.operation = f"job-{job.id}"
         contents = {"options": options, "part": upload, REQUEST: request}
         stored = await self._store(owner, contents)
