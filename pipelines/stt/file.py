@@ -471,15 +471,15 @@ def known_languages(
 ) -> tuple[str, ...]:
     """Returns the engine's codes of the languages in the caller's `field`, such as en for en-US,
     without repetitions; none if one is `auto`, which means any language. Raises InvalidRequest."""
-    known: dict[str, None] = {}
+    codes: dict[str, None] = {}
     for language in languages:
         if language.strip().lower() in ("", "auto"):
             return ()
         code = next((code for code in engine_codes(language) if code in supported), None)
         if code is None:
             raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
-        known[code] = None
-    return tuple(known)
+        codes[code] = None
+    return tuple(codes)
 
 
 def text_of(transcript: Transcript) -> str:
