@@ -130,9 +130,9 @@ def ice_servers(name: str) -> tuple[str, ...]:
 
 
 def origins(name: str) -> tuple[str, ...]:
-    """Reads origins of pages, separated by commas, or `*`."""
+    """Reads origins of pages, extensions and apps, separated by commas, or `*`."""
     texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
-    if wrong := [text for text in texts if not re.fullmatch(r"\*|https?://[^\s/?#@*]+", text)]:
+    if wrong := [text for text in texts if not re.fullmatch(r"\*|[\w+.-]+://[^\s/?#@*]+", text)]:
         raise SettingsError(
             f"{name} must be origins such as https://app.example, separated by commas, or *; "
             f"{wrong[0]!r} is not an origin"

@@ -234,9 +234,12 @@ class TurnsMessage(SocketMessage):
 
 
 class FluxConversation(ListeningConversation):
-    """A stream of one channel, whose listener reports turns."""
+    """A stream of one channel, whose listener reports turns.
 
-    silence = SILENCE
+    Deepgram's clients keep a muted Flux stream open by pings, which the session does not see.
+    """
+
+    silence = 240.0, "NET-0001: no audio and no message came for 240 seconds", close_codes.INTERNAL
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
@@ -252,7 +255,7 @@ class FluxConversation(ListeningConversation):
         return json_text({"type": kind, **ids, **fields})
 
     def error(self, message: str) -> str:
-        code = "NET-0001" if message in SILENCE else "INTERNAL_SERVER_ERROR"
+        code = "NET-0001" if message in self.silence else "INTERNAL_SERVER_ERROR"
         return self.event("Error", code=code, description=message)
 
     async def begin(self) -> None:

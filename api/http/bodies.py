@@ -7,6 +7,7 @@ import asyncio
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Collection
 from functools import cache
 from itertools import accumulate
@@ -78,7 +79,7 @@ async def read_json(
             raise ApiError("file_too_large", too_large, headers=CLOSE)
     if len(body) > MAX_JSON_BYTES and body.count(b"\\") > MAX_ESCAPES:
         raise _invalid(f"the body has more than {MAX_ESCAPES} escapes")
-    return bytes(body)
+    return bytes(body).removeprefix(BOM_UTF8)  # programs for Windows send it (RFC 8259, 8.1)
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:

@@ -132,21 +132,20 @@ def jobs_page(
 def batches_after(
     session: Session,
     owner: int,
-    last: Job | None,
+    last: tuple[datetime, UUID] | None,
     limit: int,
     *,
     begun: bool,
     oldest_first: bool = False,
 ) -> list[Job]:
-    """Lists a workspace's batches that follow `last`, newest first unless `oldest_first`.
+    """Lists a workspace's batches after the place `last`, newest first unless `oldest_first`.
 
     `begun` omits those that are only files.
     """
     place = tuple_(col(Job.created_at), col(Job.id))
     query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)
     if last is not None:
-        at = (last.created_at, last.id)
-        query = query.where(place > at if oldest_first else place < at)
+        query = query.where(place > last if oldest_first else place < last)
     if begun:
         query = query.where(Job.status != "uploading")
     columns = (col(Job.created_at), col(Job.id))

@@ -20,6 +20,7 @@ from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.limits.limits import RateWindow
+from pipelines.text.language_names import engine_codes
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice
@@ -180,8 +181,10 @@ class Agent:
         speech = self._services.speech
         directory = speech.synthesis.pipeline.directory
         workspace_id = self._socket.principal.workspace_id
+        spoken = {voice.language for voice in await directory.voices()}
         transcription = session.audio.input.transcription
-        language = transcription.language if transcription is not None else None
+        codes = engine_codes((transcription and transcription.language) or "")
+        language = next((code for code in codes if code in spoken), None)
         if language is None:
             language = await directory.language_of(
                 session.instructions, workspace_id, expected=self._language

@@ -107,7 +107,9 @@ class RealtimeConversation(Conversation):
             await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
-            if fault.code not in NAMES.races:
+            # Clients only estimate how much of an answer was sent, and was heard.
+            is_race = fault.code in NAMES.races or isinstance(event, client_events.TruncateItem)
+            if not is_race:
                 raise fault from None
             await self._send(fault.error)
 
