@@ -43,7 +43,7 @@ def written(text: str, form: TranscriptStyle, language: str = "en") -> str:
         ("five million two hundred thousand and three", "5200003"),
         ("one hundred and fifty thousand.", "150000."),
         ("twenty-five million, fifty thousand", "25 million, 50000"),
-        ("the twenty second of May, the thirty-first", "the twenty second of May, the thirty-first"),
+        ("the twenty second, the thirty-first", "the twenty second, the thirty-first"),
         ("one third of a cup, one billionth", "one third of a cup, one billionth"),
         ("and", "and"),
         ("", ""),
