@@ -181,6 +181,78 @@ async def test_each_segment_of_a_file_is_written_in_its_own_language(
     assert "".join(part.text for part in parts if isinstance(part, HeardText)) == whole.text
 
 
+class PitchTranscriber(RecordingTranscriber):
+    """Scores each language by the share of the speech at its pitch."""
+
+    PITCHES = {"en": 220.0, "es": 880.0, "zh": 1760.0}
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        self.requests.append(request)
+        spectrum = np.abs(np.fft.rfft(request.pcm)) ** 2
+        rates = np.fft.rfftfreq(len(request.pcm), 1 / 16_000)
+        near = {code: np.abs(rates - hz) < 40 for code, hz in self.PITCHES.items()}
+        scores = {code: float(spectrum[at].sum() / spectrum.sum()) for code, at in near.items()}
+        language = request.language or max(scores, key=lambda code: scores[code])
+        segment = Segment(language, 0.0, len(request.pcm) / 16_000, -0.5, 0.0)
+        return Transcript(language, 0.9, (segment,), scores={} if request.language else scores)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "given", "text"),
+    [
+        ("en4 es4", None, "en es"),
+        ("zh4 en3", None, "zh en"),
+        ("en2 es2 zh2", None, "en eszh"),
+        ("en4 en4 en4", None, "en"),
+        ("en4 es1", None, "en"),  # too short for a language of its own
+        ("en4 es4", "en", "en"),
+    ],
+)
+async def test_the_parts_of_a_segment_are_written_in_their_languages(
+    transcriber: RecordingTranscriber,
+    decoder: AudioDecoder,
+    tmp_path: Path,
+    spoken: str,
+    given: str | None,
+    text: str,
+) -> None:
+    pitched = PitchTranscriber(transcriber.info)
+    pipeline = TranscriptionPipeline(pitched, decoder, LoudnessVAD(), load_profiles())
+    pieces = [silence(1)]
+    for part in spoken.split():
+        pieces += [tone(int(part[2:]), hz=pitched.PITCHES[part[:2]]), silence(0.8)]
+    path = write(tmp_path / "0", *pieces)
+    result = await transcribe(pipeline, path, RecognitionOptions(language=given))
+    assert result.text == text
+    starts = [segment.start for segment in result.segments]
+    assert starts == sorted(starts)
+    assert len(pitched.requests) <= 7
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+@pytest.mark.parametrize("language", ["fr", "hi", "ja", "zh"])
+async def test_two_spoken_languages_with_a_short_pause_are_both_written(
+    decoder: AudioDecoder, weights: WeightStore, tmp_path: Path, language: str
+) -> None:
+    local, vad = LocalSTTModel(*described(STT, "whisper_base")), configured(VAD, "silero")
+    pipeline = TranscriptionPipeline(local, decoder, vad, load_profiles())
+    sentences = {
+        "fr": "Le train pour la côte part à neuf heures du matin.",
+        "hi": "रेलगाड़ी सुबह नौ बजे निकलती है।",
+        "ja": "電車は朝九時に出発します。",
+        "zh": "早上好，我们明天在办公室签合同。",
+    }
+    english = speak("Good morning, I would like to speak about the new contract.", weights)
+    other = speak(sentences[language], weights, language, "tts/kokoro")
+    path = write(tmp_path / "0", english, silence(0.8), other, silence(0.5))
+    result = await transcribe(pipeline, path, RecognitionOptions())
+    assert "speak about the new contract" in result.text
+    after = result.text.partition("contract")[2]
+    is_latin = language == "fr"
+    assert sum(c.isalpha() and c.isascii() is is_latin for c in after) >= 5
+
+
 async def test_a_long_file_has_a_limited_number_of_calls_in_flight(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:
