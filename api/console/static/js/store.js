@@ -1,17 +1,20 @@
 // What the browser keeps: favourites, and in IndexedDB the speech that was made and the previews of
-// voices. All of it belongs to one workspace, and goes when it signs out or another one enters.
-import { isSession, session } from "./session.js";
+// voices. All of it belongs to one workspace, and goes when it signs out or another one enters. A guest
+// beside the owner of a service that is alone on its machine has a place of its own.
+import { isGuest, isSession, session } from "./session.js";
 
-const NAME = "console";
 const STORES = ["speech", "previews"];
 const OWNER = "owner";
 const MOST = 100; // pieces of speech
 
+let base = "console";
+let place = localStorage;
 let opened = null;
+let owner = null;
 
 function open() {
   opened ||= new Promise((resolve, reject) => {
-    const request = indexedDB.open(NAME, 1);
+    const request = indexedDB.open(base, 1);
     request.onupgradeneeded = () => STORES.forEach((name) => request.result.createObjectStore(name, { keyPath: "id" }));
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
@@ -49,19 +52,24 @@ export async function history() {
 
 // Deletes everything of a workspace other than the one that is signed in.
 export async function own() {
-  const owner = String(session.workspace.id);
-  if (localStorage.getItem(OWNER) !== owner) await wipe();
-  localStorage.setItem(OWNER, owner);
+  [base, place] = isGuest() ? ["guest", sessionStorage] : ["console", localStorage];
+  opened = null;
+  owner = String(session.workspace.id);
+  if (place.getItem(OWNER) !== owner) await empty();
+  place.setItem(OWNER, owner);
 }
 
+// Deletes everything, unless another workspace has entered in another tab.
+export const wipe = async () => place.getItem(OWNER) === owner && empty();
+
 // All but the session: an owner's is of other tabs, too, and ends with a sign-out of its own.
-export async function wipe() {
-  for (const name of Object.keys(localStorage)) if (!isSession(name)) localStorage.removeItem(name);
+async function empty() {
+  for (const key of Object.keys(place)) if (!isSession(key)) place.removeItem(key);
   for (const store of STORES) await clear(store);
 }
 
 export function setting(name, value) {
-  if (value === undefined) return JSON.parse(localStorage.getItem(name) || "null");
-  localStorage.setItem(name, JSON.stringify(value));
+  if (value === undefined) return JSON.parse(place.getItem(name) || "null");
+  place.setItem(name, JSON.stringify(value));
   return value;
 }
