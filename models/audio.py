@@ -129,7 +129,7 @@ def _samples(law: G711Law) -> Pcm:
 def _codes(law: G711Law) -> NDArray[np.uint8]:
     """Code of every int16, uint8 [65536], indexed by its bits read as unsigned."""
     # Mu-law's +0 and -0 have one code here; as in G.711, thresholds are half-way between levels.
-    levels, rising = np.unique(_levels(law)[::-1], return_index=True)  # the code of +0
+    levels, rising = np.unique(_levels(law)[::-1], return_index=True)  # reversed, to keep +0
     between = (levels[:-1] + levels[1:]) / 2
     linear = np.arange(65_536, dtype=np.uint16).view(np.int16)
     return np.asarray(255 - rising[np.searchsorted(between, linear)], dtype=np.uint8)

@@ -52,7 +52,7 @@ class VoiceInfo:
     categories: tuple[str, ...] = ()
     custom_id: str | None = None  # the id of a workspace's custom voice
     is_native: bool = True  # trained on speakers of its language
-    character_errors: float | None = None  # percent, where a recogniser was asked
+    character_errors: float | None = None  # percent, where measured with a recogniser
 
     @property
     def voice_id(self) -> str:
@@ -64,7 +64,7 @@ class RunningCanary(StrictModel):
     """A new model that gets a share of the requests to another model."""
 
     id: str
-    share: float  # of the requests, 0 to 1
+    share: float  # share of the requests, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ModelInfo:
     created: int  # when the weights were published, Unix seconds
     languages: tuple[str, ...] = ()  # ISO 639-1 codes
     aliases: tuple[str, ...] = ()
-    device: str = "cpu"  # that it computes on; "cuda" also for other GPUs, as in PyTorch
+    device: str = "cpu"  # where it computes; "cuda" also for other GPUs, as in PyTorch
     config: str = ""  # name of its configuration
     description: str | None = None  # notes for its users
     tier: Tier | None = None  # tts only
@@ -88,7 +88,7 @@ class ModelInfo:
     crosses_languages: bool = False  # tts only: each of its voices speaks all of its languages
     phonemes: bool = False  # tts only: accepts phonemes in IPA
     takes_voice_packs: bool = False  # tts only: accepts a voice pack with a request
-    pack: PackKind = "style"  # tts only: kind of those packs
+    pack: PackKind = "style"  # tts only: kind of the voice packs
     voices: tuple[VoiceInfo, ...] = ()  # tts only
     character_errors: tuple[tuple[str, float], ...] = ()  # stt only: percent by language
     context_tokens: int | None = None  # chat and embedding only
@@ -111,10 +111,10 @@ class Engine:
     """
 
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
-    clears_memory = False  # its library clears memory that it may never use
+    clears_memory = False  # its library zeroes memory that may never be used
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too, if this takes more than to forget the engine.
+        """Frees memory (the GPU's too) that dropping the last reference would not free.
 
         Blocking; running requests raise EngineLost.
         """
@@ -128,6 +128,6 @@ class Engine:
     def check_device(self) -> None:
         """Raises the error of a device that has failed, after which no request can succeed.
 
-        Blocking, without end if the device hangs; called every few seconds beside the requests.
+        Blocks, forever if the device hangs; called every few seconds while requests run.
         """
         check_gpus()

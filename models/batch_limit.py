@@ -26,11 +26,11 @@ class BatchLimit:
         return min(self._size or most, most)
 
     def shrink(self, size: int) -> None:
-        """Halve the limit: a batch of `size` found too little memory."""
+        """Halve the limit, after a batch of `size` ran out of memory."""
         self._set(max(1, size // 2))
 
     def lift(self) -> None:
-        """Remove the limit: the request that found too little memory alone has ended."""
+        """Remove the limit, after a request that ran out of memory even alone has ended."""
         if self._size:
             self._set(0)
 

@@ -1,4 +1,4 @@
-"""Failures of the device of an engine: how libraries report them, and how to ask the device."""
+"""Failures of the device of an engine: how libraries report them, and how to check the device."""
 
 import logging
 import sys
@@ -8,7 +8,7 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-# Of PyTorch, C++, ONNX Runtime, llama.cpp, cuBLAS, and processes of Whisper, in lower case.
+# Messages of PyTorch, C++, ONNX Runtime, llama.cpp, cuBLAS and Whisper's processes, in lower case.
 NO_MEMORY = ("out of memory", "bad_alloc", "failed to allocate", "alloc_failed", "memoryerror")
 DEVICE_ERRORS = ("cuda error", "cuda driver error", "cuda failed with error", "cudnn error")
 
@@ -32,7 +32,7 @@ def as_engine_error(error: Exception) -> Exception:
     The new error refers neither to the old error nor to its frames, which hold tensors.
     """
     if isinstance(error, EngineError) and type(error) not in (EngineError, EngineLost):
-        return error  # of a class that an engine chose; its text may be that of a user
+        return error  # an engine chose this class; the text may be a user's
     if is_out_of_memory(error):
         logger.error("out_of_memory", exc_info=error)
         metrics.out_of_memory.inc()
@@ -47,15 +47,15 @@ def as_engine_error(error: Exception) -> Exception:
 def check_gpus() -> None:
     """Raise the error of a GPU on which PyTorch has memory in this process and which has failed.
 
-    Blocking; a GPU that hangs never returns. An event on a stream of its own is all it takes: to
-    synchronise the device would wait for the running requests, and break a CUDA graph that
-    another thread captures. After a failure such as an illegal access, every call raises it.
+    Blocking; a GPU that hangs never returns. An event on a separate stream is enough: synchronising
+    the device would wait for running requests, and break a CUDA graph that another thread is
+    capturing. After a failure such as an illegal access, every call raises it.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
     for number in range(torch.cuda.device_count()):
         if torch.cuda.memory_allocated(number):
-            # A stream of another priority is of another pool, so no request shares it: an event
-            # of a shared stream would wait for that request, and a captured one would break.
+            # A stream of another priority is never shared with a request. On a shared one, the
+            # event would wait for the request, or break its capture of a CUDA graph.
             torch.cuda.Stream(number, priority=-1).record_event().synchronize()

@@ -1,4 +1,4 @@
-"""The errors that engines raise. Sent between processes, so they are built of a message alone."""
+"""The errors that engines raise. Sent between processes, so they are built from a message alone."""
 
 from typing import Self
 
@@ -39,7 +39,7 @@ class DeviceFailed(EngineLost):
 class EngineStopped(EngineLost):
     """The service stops before the request ends. Delivered results are charged."""
 
-    def __init__(self, text: str = "the service stops; send the request again in a moment") -> None:
+    def __init__(self, text: str = "the service is stopping; send the request again soon") -> None:
         super().__init__(text)
 
 

@@ -20,8 +20,8 @@ _LOG_STEP = np.log(6.4) / 27
 
 
 def frames_of(padded: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a view of the frames, float32 [n 160 + 1, 400], of a signal that is padded with half a
-    frame, 200 samples, at each end."""
+    """Return a view of the frames, float32 [n // 160 + 1, 400], of a signal that is padded with
+    half a frame, 200 samples, at each end."""
     return sliding_window_view(padded, FRAME_SAMPLES)[::HOP_SAMPLES]
 
 

@@ -1,4 +1,4 @@
-"""Returns freed memory, and cleared memory that is not used, to the system, and to the GPU."""
+"""Returns memory that was freed, or cleared and never used, to the system and to the GPU."""
 
 import ctypes
 import gc
@@ -47,7 +47,7 @@ def still_loaded(part: PartT | None) -> PartT:
 def forget_frames(error: BaseException | None) -> None:
     """Drops the tracebacks of an error and of its causes: their frames hold models and tensors.
 
-    A thread may hold the error a moment longer than its caller, for example that of an executor.
+    A thread, such as an executor's, may hold the error a moment longer than its caller.
     """
     if error is not None:
         error.__traceback__ = None
@@ -119,7 +119,7 @@ def _cleared_runs(memory: int, start: int, end: int) -> Iterator[tuple[int, int]
 
 def _is_cleared(memory: int, block: int) -> bool:
     try:
-        # A few bytes tell most blocks in use.
+        # A few bytes reveal most blocks in use.
         return os.pread(memory, 64, block) == ZEROS[:64] and os.pread(memory, BLOCK, block) == ZEROS
     except OSError:  # unmapped meanwhile
         return False

@@ -76,9 +76,9 @@ class EngineKind(Generic[EngineT]):
         modules = ENGINES[self.name]
         module, _, attribute = modules.get(name, name).partition(":")
         try:
-            # On a stack of its own: a library may keep an error of its import, as vLLM does. The
-            # error's frames refer to those that called them, and to the engine of these, which
-            # would stay after a swap (measured: with the processes of vLLM).
+            # Imported on a separate stack: a library may keep an error of its import, as vLLM does.
+            # Its frames would refer to the frames that called them and to their engine, which would
+            # then stay after a swap (measured: with the processes of vLLM).
             with ThreadPoolExecutor(max_workers=1) as importer:
                 imported = importer.submit(import_module, module).result()
             engine_class = getattr(imported, attribute, None)

@@ -89,16 +89,16 @@ class Overloaded(PipelineError, code="overloaded"):
 
 
 class Unauthorized(PipelineError, code="unauthorized"):
-    """The key, token or password is wrong, revoked or expired; the message does not name which."""
+    """The key, token or password is wrong, revoked or expired; the message does not say which."""
 
 
 class WrongPassword(Unauthorized, code="validation_error"):
-    """The current password is wrong in a change of the password. The token is valid, so the HTTP
-    status is not 401."""
+    """The current password, sent to change it, is wrong. The token is valid, so the HTTP status is
+    not 401."""
 
 
 class SignUpClosed(PipelineError, code="sign_up_closed"):
-    """The operator makes no accounts by sign-up."""
+    """The operator does not let users sign up."""
 
     message = "sign-up is closed; ask the operator of this service for an account"
 
@@ -174,7 +174,7 @@ MAY_PASS = (DatabaseUnavailable, StorageUnavailable, Overloaded, EngineLost, Eng
 
 
 def public_error(error: Exception) -> tuple[str, str]:
-    """The code and the message that clients may see of an error of any layer."""
+    """Returns the code and the message that clients may see for an error of any layer."""
     if isinstance(error, EngineError | PipelineError | DatabaseError):
         if error.code != "internal_error":
             return error.code, str(error)

@@ -24,8 +24,8 @@ class Port(Protocol):
     """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up that
-        should be."""
+        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up, though
+        one should be."""
         ...
 
 
@@ -92,7 +92,7 @@ class Arrival(StrictModel):
     model: str  # its id
     got_bytes: int
     size_bytes: int
-    problem: str | None = None  # why fetching it pauses
+    problem: str | None = None  # why its download pauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class ModelList:
             elif (last_seen := self._seen.get(name) or self._infos.get(name)) is not None:
                 listed[name] = ListedModel(last_seen, "unavailable", last_seen.problem, coming)
         taken = {name for model in listed.values() if model for name in _names(model.info)}
-        first = next(iter(self._chats), "")  # while it is down it keeps them from the others
+        first = next(iter(self._chats), "")  # even while it is down, it keeps the usual names
         if (chat := listed.get(first)) is not None:
             more = tuple(name for name in self._usual_names if name not in taken)
             info = replace(chat.info, aliases=chat.info.aliases + more)

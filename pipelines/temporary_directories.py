@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from pathlib import Path
 
 PREFIX = "antiphon-"
-RECORDINGS = "recordings"  # the purpose of those with the recordings of a custom voice
+RECORDINGS = "recordings"  # the purpose of folders with the recordings of a custom voice
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def delete_leftover_directories(purpose: str) -> None:
     """Deletes the folders of this user's dead processes. Blocking."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}{purpose}-*"):
         try:
-            # Another user's may be a pipe, whose opening would never end.
+            # Another user's file may be a pipe, whose opening would never end.
             lock = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError:  # deleted meanwhile, or another user's
             continue

@@ -13,9 +13,9 @@ IN_MEMORY_BYTES = 2**20  # 11 s of speech, 2 minutes of MP3; more is on disk
 
 
 class TemporaryFile(SpooledTemporaryFile[bytes]):
-    """Bytes that are written, and read in blocks once they are complete. `close` deletes them, or
-    the end of the last reference. Bytes that were just written are in the page cache, so that 256
-    KiB take 0.1 ms, and the event loop may write and read them."""
+    """Bytes that are written, and read in blocks once they are complete. They are deleted by
+    `close`, or with the last reference. Bytes that were just written are in the page cache, so that
+    256 KiB take 0.1 ms, and the event loop may write and read them."""
 
     def __init__(self) -> None:
         super().__init__(IN_MEMORY_BYTES)

@@ -31,7 +31,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("-v", "--voice", help="Voice for a text. Default: by language.")
 @click.option("-l", "--language", help="Language of a recording. Default: detected.")
-@click.option("-c", "--chapters", help="Chapters to read, such as 1,3-5. Default: those with an x.")
+@click.option("-c", "--chapters", help="Chapters to read, such as 1,3-5. Default: all marked x.")
 @click.option("--speakers", is_flag=True, help="Label the speakers of a recording.")
 @pass_service
 def job(

@@ -141,4 +141,5 @@ def delete(service: ServiceClient, named: str) -> None:
     \b
     antiphon pronunciations delete Products
     """
-    service.show(service.ask("DELETE", f"{PATH}/{find(service, named)}"), "It is deleted.")
+    answer = service.ask("DELETE", f"{PATH}/{find(service, named)}")
+    service.show(answer, "The dictionary is deleted.")

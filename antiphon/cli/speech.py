@@ -149,7 +149,7 @@ def opened(output: str | None) -> Iterator[IO[bytes]]:
 @click.option("--numerals", is_flag=True, help="Write numbers as digits.")
 @click.option("--profanity-filter", is_flag=True, help="Mask profanity.")
 @click.option("--punctuate/--no-punctuate", default=True, help="Write punctuation and capitals.")
-@click.option("--translate", is_flag=True, help="Translate into English, without other options.")
+@click.option("--translate", is_flag=True, help="Translate into English; allows no other option.")
 @pass_service
 def listen(
     service: ServiceClient, /, files: tuple[Path, ...], live: bool, raw: bool, **options: Any

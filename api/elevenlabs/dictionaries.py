@@ -148,7 +148,7 @@ async def add_rules(dictionary_id: UUID, body: DictionaryRules, caller: CallerDe
 
 @router.post(f"{DICTIONARY}/remove-rules", summary="Remove rules from a pronunciation dictionary")
 async def remove_rules(dictionary_id: UUID, body: RuleStrings, caller: CallerDep) -> Json:
-    """Creates a new version without the rules of the strings, if there are any."""
+    """Creates a new version without the rules for the strings. Unknown strings are ignored."""
     removed = set(body.rule_strings)
     return await _change(dictionary_id, caller, lambda entries: _without(entries, removed))
 

@@ -33,7 +33,7 @@ AUDIO: dict[str, Any] = {
     "response_class": Response,
     "responses": {
         200: {
-            "description": "The audio, or a ZIP file of several",
+            "description": "The audio of one item, or a ZIP file of several items",
             "content": {
                 media_type: {"schema": {"type": "string", "format": "binary"}}
                 for media_type in (*MEDIA_TYPES, "application/zip")
@@ -73,7 +73,7 @@ class HistoryDownload(RequestModel):
 
     history_item_ids: list[str] = Field(min_length=1, max_length=MAX_DOWNLOADS)
     output_format: Literal["default"] | None = Field(
-        default=None, description="The audio is kept in its own format, which is `default`."
+        default=None, description="`default`: each item keeps its stored format."
     )
 
 

@@ -59,7 +59,7 @@ RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} 
 RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
-WARNINGS = "Languages of chapters that their voice does not speak."
+WARNINGS = "Names the chapters whose language their voice does not speak."
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
 
@@ -96,12 +96,12 @@ class ShownJob(Shown):
     )
     voices: list[str] = Field(default=[], description="Names of the voices of a speech job.")
     selection: str = Field(
-        default="", description="`chapters` of the request for a speech job; empty: all."
+        default="", description="`chapters` of the request for a speech job; empty: the default."
     )
     output_format: speech_jobs.BookFormat | None = Field(
         default=None, description="Format of a speech job."
     )
-    warnings: list[str] = Field(default=[], description=f"{WARNINGS} In the answer to a new job.")
+    warnings: list[str] = Field(default=[], description=f"{WARNINGS} Only for a new job.")
 
 
 class TranscriptionJobFields(RecordingFields):
@@ -126,7 +126,7 @@ class SpeechJobFields(BaseModel):
         max_length=8000,
         pattern=r"^([0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)?$",
         description="Chapters to read, such as `1,3-5`, by the `number` of the estimate. Default: "
-        "all that are not `extra`, or all if all are.",
+        "all that are not `extra`; if all are `extra`, every chapter.",
     )
     voice_id: str = Field(default="", max_length=100, description="Overrides `voice`.")
     voice: str = Field(
@@ -161,7 +161,7 @@ class ChapterEstimate(BaseModel):
 class LeftOutParts(Shown):
     notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
-    page_numbers: int = Field(description="Page numbers on lines of a plain text.")
+    page_numbers: int = Field(description="Lines of plain text that are page numbers.")
     front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 
 

@@ -40,7 +40,7 @@ class Model(BaseModel):
     canary: RunningCanary | None = Field(
         default=None,
         description="New model that gets a `share` of the requests, 0 to 1. Each replica has its "
-        "own canary; this is that of the replica that reported last.",
+        "own canary; the one shown is of the replica that reported last.",
     )
 
 

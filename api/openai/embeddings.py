@@ -103,8 +103,8 @@ class EmbeddingList(BaseModel):
 async def embed(
     body: EmbeddingsBody, principal: PrincipalDep, chat: ChatDep, operation: OperationDep
 ) -> JSONResponse:
-    """Embeddings have length 1, so that their dot product is their cosine. An input that is longer
-    than the model's window is cut: its embedding is the mean of those of its pieces."""
+    """Embeddings have length 1, so their dot product is their cosine similarity. An input that is
+    longer than the model's window is cut into pieces, whose embeddings are averaged."""
     embeddings, info = await chat.embeddings.embed(
         body.inputs(), body.model, principal.workspace_id, operation, body.dimensions
     )

@@ -33,7 +33,7 @@ async def list_models(speech: SpeechDep) -> OpenAIModelListing:
 
 @router.get("/openai/v1/models/{model_id:path}", summary="Get a model, for OpenAI's clients")
 async def get_model(model_id: str, speech: SpeechDep) -> OpenAIModel:
-    """Accepts an id or an alias. The `id` in the response is the one of the request."""
+    """Accepts an id or an alias. The `id` in the response is that of the request."""
     for model in (await list_models(speech)).data:
         if model_id == model.id or model_id in model.aliases:
             return model.model_copy(update={"id": model_id})

@@ -153,7 +153,7 @@ def remove_models(
     dashboard: str | None,
     yes: bool,
 ) -> None:
-    """Operators: delete weights from this machine, and your own also from your catalogue.
+    """Operators: delete weights from this machine. Your own also leave your catalogue.
 
     \b
     antiphon models remove whisper-tiny-en

@@ -20,7 +20,7 @@ const weather = llm.tool({
 
 export const concierge = () => new voice.Agent({ instructions: "You are a concierge. Be brief.", tools: { weather } });
 
-// The service finds the turns, hears, answers and speaks.
+// The service detects turns, transcribes them, answers and speaks.
 export const ofOneSocket = () =>
   new voice.AgentSession({ llm: new openai.realtime.RealtimeModel({ model: "gpt-realtime", voice: "alloy", ...where }) });
 

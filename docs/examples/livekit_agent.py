@@ -30,13 +30,13 @@ class Concierge(agents.Agent):
 
 
 def of_one_socket() -> agents.AgentSession:
-    """The service finds the turns, hears, answers and speaks."""
+    """The service detects turns, transcribes them, answers and speaks."""
     model = openai.realtime.RealtimeModel(model="gpt-realtime", voice="alloy", **WHERE)
     return agents.AgentSession(llm=model)
 
 
 def of_parts() -> agents.AgentSession:
-    """LiveKit holds the conversation; any part may be replaced by another plugin."""
+    """LiveKit runs the conversation; any part may be replaced by another plugin."""
     return agents.AgentSession(
         stt=openai.STT(use_realtime=True, model="whisper-1", **WHERE),
         llm=openai.LLM(model="svc/slm-3b-int4", **WHERE),

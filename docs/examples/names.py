@@ -1,4 +1,4 @@
-"""Names that are said and written right, by the client for Python.
+"""Names that are pronounced and spelt correctly, with the Python client.
 
 ANTIPHON_KEY=sk_… .venv/bin/python docs/examples/names.py names.mp3
 """
@@ -18,8 +18,8 @@ ENTRIES: list[Pronunciation] = [
 
 file = Path(sys.argv[1])
 with Antiphon(os.environ.get("SERVICE"), os.environ["ANTIPHON_KEY"]) as client:
-    ids = {one["name"]: one["id"] for one in client.dictionaries()["data"]}
-    # The next version, where there is one of that name.
+    ids = {entry["name"]: entry["id"] for entry in client.dictionaries()["data"]}
+    # A new version, if a dictionary has this name.
     names = client.save_dictionary("Names", ENTRIES, dictionary_id=ids.get("Names"))["id"]
 
     explained = client.explain(TEXT, pronunciations=[names])
@@ -29,5 +29,5 @@ with Antiphon(os.environ.get("SERVICE"), os.environ["ANTIPHON_KEY"]) as client:
 
     file.write_bytes(client.speak(TEXT, pronunciations=[names]))
     print("without:", client.transcribe(file)["text"])
-    terms = [one["grapheme"] for one in ENTRIES]
+    terms = [entry["grapheme"] for entry in ENTRIES]
     print("heard:", client.transcribe(file, keyterms=terms, numerals=True)["text"])

@@ -27,14 +27,14 @@ async function ask(path, body) {
   return response.json();
 }
 
-// Ask for your own login before you give a credential.
+// On your own server, first check that the visitor is logged in.
 const credentials = {
-  // Ten minutes of speech and transcription.
+  // A credential for speech and transcription, valid for ten minutes.
   "/token": async () => {
     const { token } = await ask("/auth/tokens", { scopes: ["stt", "tts"], expires_in: 600 });
     return { service, token };
   },
-  // Calls with this agent that begin within a minute.
+  // A credential for calls with this agent, which must begin within a minute.
   "/client-secret": async () => {
     const body = { expires_after: { seconds: 60 }, session: agent };
     const { value } = await ask("/openai/v1/realtime/client_secrets", body);

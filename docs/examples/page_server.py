@@ -39,13 +39,13 @@ def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def token() -> dict[str, str]:
-    """Ten minutes of speech and transcription."""
+    """A credential for speech and transcription, valid for ten minutes."""
     credential = ask("/auth/tokens", {"scopes": ["stt", "tts"], "expires_in": 600})
     return {"service": SERVICE, "token": credential["token"]}
 
 
 def client_secret() -> dict[str, str]:
-    """Calls with this agent that begin within a minute."""
+    """A credential for calls with this agent, which must begin within a minute."""
     body = {"expires_after": {"seconds": 60}, "session": AGENT}
     credential = ask("/openai/v1/realtime/client_secrets", body)
     return {"service": SERVICE, "secret": credential["value"]}
@@ -63,7 +63,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         super().do_GET()
 
     def do_POST(self) -> None:
-        """Give a credential. Ask for your own login before."""
+        """Give a credential. On your own server, first check that the visitor is logged in."""
         if self.path not in CREDENTIALS:
             self.send_error(404)
             return

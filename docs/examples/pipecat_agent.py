@@ -40,7 +40,7 @@ async def weather(params: Any) -> None:
 
 
 def of_one_socket(transport: Any, context: LLMContext) -> Pipeline:
-    """The service finds the turns, hears, answers and speaks."""
+    """The service detects turns, transcribes them, answers and speaks."""
     service = OpenAIRealtimeLLMService(
         api_key=KEY,
         base_url=SERVICE.replace("http", "ws", 1) + "/openai/v1/realtime",
@@ -54,7 +54,7 @@ def of_one_socket(transport: Any, context: LLMContext) -> Pipeline:
 
 
 def of_parts(transport: Any, context: LLMContext) -> Pipeline:
-    """Pipecat holds the conversation; any part may be replaced by another service."""
+    """Pipecat runs the conversation; any part may be replaced by another service."""
     url = f"{SERVICE}/openai/v1"
     stt = OpenAIRealtimeSTTService(
         api_key=KEY,

@@ -9,7 +9,7 @@ const session = {
   max_output_tokens: 200,
 };
 
-// The credential of one call: it expires soon, and holds what the agent is to do.
+// The credential of one call. It expires soon, and contains the agent's instructions.
 async function clientSecret() {
   const response = await fetch(`${service}/openai/v1/realtime/client_secrets`, {
     method: "POST",

@@ -20,7 +20,7 @@ AGENT = {
 
 
 def client_secret() -> str:
-    """The credential of one call: it ends soon, and holds what the agent is to do."""
+    """The credential of one call. It expires soon, and contains the agent's instructions."""
     body = {"expires_after": {"seconds": 60}, "session": AGENT}
     request = urllib.request.Request(
         f"{SERVICE}/openai/v1/realtime/client_secrets",

@@ -1,4 +1,4 @@
-"""Interface of embedding models: texts as vectors, close to those of texts of like meaning."""
+"""Interface of embedding models: vectors of texts, close together for texts of like meaning."""
 
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -14,8 +14,8 @@ from models.base import Engine
 EmbeddingInput: TypeAlias = str | tuple[int, ...]
 """A text, or the ids of its tokens in OpenAI's encoding cl100k_base."""
 
-MOST_TOKENS = 8192  # of one input; OpenAI's limit
-MOST_TOKEN_BYTES = 128  # of a token of cl100k_base
+MOST_TOKENS = 8192  # most tokens of one input; OpenAI's limit
+MOST_TOKEN_BYTES = 128  # most bytes of a token of cl100k_base
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Embeddings:
         return Embeddings(first / lengths, self.tokens)
 
     def to_numbers(self) -> list[list[float]]:
-        """Converts the vectors for JSON, to 8 decimals; half of the digits of a float64."""
+        """Converts the vectors for JSON, with 8 decimals: half the digits of a float64."""
         numbers: list[list[float]] = np.round(self.vectors.astype(np.float64), 8).tolist()
         return numbers
 

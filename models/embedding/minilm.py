@@ -32,7 +32,7 @@ RUN_WINDOWS = 8  # windows of like length, which are padded to the longest
 
 
 class MiniLMEngine(EmbeddingEngine):
-    """A MiniLM encoder. An input beyond its window is the mean of its windows, by their tokens."""
+    """A MiniLM encoder. A longer input gets the mean of its windows, weighted by their tokens."""
 
     def __init__(self, config: MiniLMConfig, weights: WeightStore) -> None:
         """Load the network. Raises WeightsMissing or WeightsCorrupt."""
@@ -79,7 +79,7 @@ class MiniLMEngine(EmbeddingEngine):
         try:
             return b"".join([self._pieces[int(token)] for token in ids]).decode(errors="ignore")
         except KeyError as error:
-            message = f"input: {error} is no token id of cl100k_base; send the text instead"
+            message = f"input: {error} is not a token id of cl100k_base; send the text instead"
             raise InvalidEngineRequest(message) from None
 
     def _vectors(self, batch: list[list[int]]) -> NDArray[np.float32]:

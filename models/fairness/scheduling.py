@@ -1,8 +1,8 @@
 """Schedulers: which of the waiting work of several owners (tenants) runs next.
 
 `DeadlineScheduler` runs steps in threads, earliest deadline first (EDF) within the fair share of
-each owner: steps of speech in a replica, and of files of speech in a gateway. A scheduler starts
-work up to a number, whenever a request arrives or ends.
+each owner: steps of speech in a replica, and of files of speech in a gateway. Whenever a request
+arrives or ends, a scheduler starts work until a maximum runs.
 """
 
 import heapq
@@ -20,9 +20,9 @@ from models.fairness.shares import CONTENDED_S
 from models.fairness.turns import TurnOrder
 
 T = TypeVar("T")
-R = TypeVar("R")  # what a scheduler keeps of work that runs
+R = TypeVar("R")  # a scheduler's record of running work
 
-TIGHT_S = 1.0  # with less time left, a request runs without others that have twice as much
+TIGHT_S = 1.0  # while a request has less time left, its owner's requests with twice that wait
 
 
 class Scheduler(ABC, Generic[R]):
@@ -66,10 +66,10 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
     """Threads that run steps of many requests: owners (tenants) take turns, and an owner's requests
     run by their deadlines, earliest first.
 
-    A request keeps its turn over steps whose result `is_empty`, until a more urgent request arrives
-    or it is cancelled: a step of another request in between would begin work that the engine then
-    has to finish first. Parallel requests slow each other down, so that an owner's requests with
-    time to spare wait while another of its requests is urgent (TIGHT_S).
+    A request keeps its turn over steps whose result `is_empty`, until it is cancelled or a more
+    urgent request arrives: a step of another request in between would begin work that the engine
+    then has to finish first. Parallel requests slow each other down, so an owner's requests that
+    have time to spare wait while another of its requests is urgent (TIGHT_S).
     """
 
     def __init__(

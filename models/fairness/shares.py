@@ -19,7 +19,7 @@ class Share:
     Work that soon ends by itself leaves the last free place to owners that hold none
     (`keeps_last`). For work whose end a client or a receiver decides, `spares` places stay free for
     each place that its owner holds (dynamic thresholds for shared buffers, Choudhury and Hahne
-    1998): n such owners leave 1 / (1 + n / spares) of all places.
+    1998): n such owners leave 1 / (1 + n / spares) of all places free.
     """
 
     ceiling: int = UNBOUNDED

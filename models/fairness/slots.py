@@ -12,16 +12,16 @@ from itertools import islice
 from models.fairness.shares import UNBOUNDED, Owner
 from models.fairness.turns import REMEMBERED, Clock, TurnOrder
 
-COMPARED = 32  # owners with the longest queue, when one of them is refused
+COMPARED = 32  # owners compared, of those with equally long queues
 
 
 class FairSlots:
     """A number of slots for work, which owners get in turn (`TurnOrder`).
 
     If more than `max_waiting` wait, the newest request of the owner with the longest queue is
-    refused (longest queue drop, Suter et al. 1998); among several, of the owner that has used the
-    slots for the longest time. Thus no owner keeps another out. A step takes logarithmic time:
-    2,000 waiting owners took 2 s of the event loop when each turn looked at all of them.
+    refused (longest queue drop, Suter et al. 1998); of several such owners, the one that has used
+    the slots longest. Thus no owner keeps another out. A step takes logarithmic time: 2,000 waiting
+    owners took 2 s of the event loop when each turn looked at all of them.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class FairSlots:
 
     def asks_to_leave(self, owner: Owner, running_s: float, turn_s: float) -> bool:
         """Whether the owner's work, which has had its slot for `running_s`, should leave it soon.
-        It should if another owner waits without a slot and has used less, by a turn, and no other
-        holder was asked to leave for that owner."""
+        It should if another owner waits without a slot, has used slots for `turn_s` less, and no
+        other holder was asked to leave for that owner."""
         if running_s < turn_s or len(self._numbers) <= self._asked:
             return False
         waiting = self._first_without()
@@ -194,8 +194,8 @@ class _Queues:
         return next(reversed(self._turns[owner]))
 
     def longest(self, preferred: Owner, used_s: Callable[[Owner], float]) -> Owner:
-        """Return the owner with the longest queue. Of several, some are compared, and the one that
-        has used most is returned; among equals, the preferred one."""
+        """Return the owner with the longest queue. Of several, COMPARED are compared, and the one
+        that has used slots the longest is returned, or `preferred` if equal."""
         owners = self._owners[self._longest]
         compared = list(islice(owners, COMPARED))
         return max([preferred, *compared] if preferred in owners else compared, key=used_s)
@@ -222,5 +222,5 @@ class _Queues:
             if not self._owners[before]:
                 del self._owners[before]
         self._longest = max(self._longest, after)
-        if self._longest not in self._owners:  # only the longest queue became one shorter
+        if self._longest not in self._owners:  # the only longest queue became shorter by one
             self._longest -= 1

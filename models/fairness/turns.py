@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 
 K = TypeVar("K", bound=Owner)
 
-REMEMBERED = 1024  # entries without use before they are dropped together
+REMEMBERED = 1024  # useless entries that are kept until they are dropped together
 
 
 class TurnOrder:
@@ -20,7 +20,7 @@ class TurnOrder:
     A free slot goes to the owner with the fewest slots, then to the one that has used them for the
     shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
     owner delays another's work by no more than one piece of it. While owners contend, the last free
-    slot never goes to one that has a slot, and none gets more than `most` of them.
+    slot never goes to one that has a slot, and none gets more than `most` slots.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class TurnOrder:
         self._clock = clock
         self._taken: Counter[Owner] = Counter()  # only owners that have slots
         self._used_s: dict[Owner, float] = {}  # seconds used in this busy period
-        self._most_remembered = REMEMBERED  # owners in it before those like newcomers are dropped
-        self._least_used_s = 0.0  # seconds of the last turn's owner: a newcomer begins there
+        self._most_remembered = REMEMBERED  # size that triggers dropping useless entries
+        self._least_used_s = 0.0  # used by the last turn's owner: a newcomer begins there
         self._recent = RecentOwners()
 
     @property
@@ -65,7 +65,7 @@ class TurnOrder:
             self._most_remembered = 2 * len(self._used_s) + REMEMBERED
 
     def clear(self) -> None:
-        """Reset the order while nothing is in work: no owner is then ahead of another."""
+        """Reset the order while no work runs: no owner is then ahead of another."""
         self._taken.clear()
         self._used_s.clear()
         self._least_used_s = 0.0

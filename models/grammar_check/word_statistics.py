@@ -40,7 +40,7 @@ class WordStatistics:
         return word in self._words
 
     def is_listed(self, word: str) -> bool:
-        """Whether the word is in a dictionary in small letters alone, however rare it is."""
+        """Whether dictionaries have the word in lower case only, however rare it is."""
         return word in self._listed
 
     def has_pair(self, first: str | None, second: str | None) -> bool:

@@ -45,7 +45,7 @@ class TokenText:
         return self._new()
 
     def _new(self) -> str:
-        # Some tokenizers decode a token depending on those before it, such as with a space.
+        # Some tokenizers decode a token differently after others, for example with a space.
         before = self._decode(self._tokens[self._from : self._read])
         return self._decode(self._tokens[self._from :])[len(before) :]
 
@@ -119,11 +119,8 @@ class AnswerReader:
 
     @property
     def repeats_itself(self) -> FinishReason | None:
-        """Reason to end the answer early, if any.
-
-        The model repeated a tool call or a text, which small models then do endlessly, or it left
-        its grammar.
-        """
+        """Reason to end the answer early, if any: the model left its grammar, or repeated a tool
+        call or a text, which small models then do endlessly."""
         if self._tools is not None and self._tools.repeated:
             return "tool_calls"
         is_lost = isinstance(self._budget, CheckedAnswer) and self._budget.lost
@@ -210,8 +207,8 @@ class LoopDetector:
 class BudgetedCompletion:
     """Budget that passes text on while the remaining tokens can complete the answer (a safe point).
 
-    Text after a safe point is held until the next one, or until the model ends by itself. When
-    the tokens are spent before, the answer gets its shortest completion from the last safe point.
+    Text after a safe point is held until the next one, or until the model ends by itself. If the
+    tokens are spent before that, the answer gets its shortest completion from the last safe point.
     """
 
     def __init__(self, grammar: Grammar, max_tokens: int | None, context_tokens: int) -> None:

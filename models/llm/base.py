@@ -52,12 +52,12 @@ class GenerationRequest:
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
     tool_choice: ToolChoice = "auto"
     called_tool: str | None = None  # the only tool that may be called; the prompt lists all tools
-    first_tool: str | None = None  # called first, where the model must call; any may follow
+    first_tool: str | None = None  # called first if the model must call; any may follow
     parallel_tool_calls: bool = True
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
     cache_key: str = ""  # conversation that this prompt's cache is reserved for; "": any
-    # Begun before it is certain that it is wanted: yields to others, and is free unless taken.
+    # Begun before its answer is certain to be wanted: yields to others, and is free unless taken.
     is_speculative: bool = False
     reads_only: bool = False  # only fills the prompt cache: one token of answer is enough
     is_spoken: bool = False  # speech waits for the answer: deltas are sent as they come
@@ -137,7 +137,7 @@ class GenerationDelta:
         )
 
     def calls(self) -> list[dict[str, Any]]:
-        """Tool calls in the form of messages; the last is cut off where the answer is."""
+        """Tool calls in the form of messages; the last may be cut off, like the answer."""
         return [{key: call[key] for key in ("id", "type", "function")} for call in self.tool_calls]
 
     def to_message(self) -> ChatMessage:

@@ -30,7 +30,7 @@ FREE_SHARE = 0.5  # share of the memory beside the weights that the cache may ta
 MOST_CONTEXT, ENOUGH_CONTEXT, LEAST_CONTEXT = 8192, 4096, 512  # tokens per stream
 STEP = 256  # tokens
 SLOTS = (8, 4, 2, 1)
-# How vocabularies of a draft may differ, by llama.cpp's own rule.
+# How a draft's vocabulary may differ from its model's, by llama.cpp's own rule.
 _SPECIAL_TOKENS = 5
 _PADDING_TOKENS = 128
 _ENCODERS = ("t5", "t5encoder")  # llama.cpp's server does not run their decoder
@@ -63,7 +63,7 @@ def read_draft(library: str, path: str, draft: str) -> GgufModel:
     """Reads the model at `draft`, which drafts for the model at `path`.
 
     Raises EngineError as `read_gguf`, and for another vocabulary, with which llama.cpp would load
-    the draft and never use it. Sizes may differ by padding, and the first tokens are special.
+    the draft and never use it. Vocabularies may differ in padding and in the first, special tokens.
     """
     with _opened(library, path) as read, _opened(library, draft) as read_drafts:
         tokens, drafted = (of("tokenizer.ggml.tokens") or [] for of in (read, read_drafts))
@@ -113,7 +113,7 @@ def _check_size(gguf: Any, header: ctypes.c_void_p, path: str) -> None:
 
 
 def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
-    """Reads a number, a text, or a list of texts or numbers; None for others and without the
+    """Reads a number, a text, or a list of texts or numbers; None for other types, or without the
     key.
     """
     at = ctypes.c_int64(gguf.gguf_find_key(header, key.encode()))

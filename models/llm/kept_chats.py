@@ -21,9 +21,9 @@ FOLDER = "/proc/self/fd/"
 # Saving and restoring 414 tokens of SmolLM2 takes 50 ms on busy cores, processing them again 8 s.
 LEAST_TOKENS = 128
 FREE_SHARE = 0.25  # share of free memory
-AGE_S = 900.0  # how long a chat is kept that does not continue
+AGE_S = 900.0  # how long a chat that does not continue is kept
 _LOOK_S = 30.0  # interval of checks of the age
-_ANSWER_S = 60.0  # llama.cpp answers between two batches
+_ANSWER_S = 60.0  # timeout: llama.cpp answers only between two batches
 
 
 class _Memory:
@@ -32,7 +32,7 @@ class _Memory:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.until = time.monotonic() + AGE_S
-        # Not at exit, where the system closes it: `__del__` would find an `os` that is gone.
+        # Not called at exit, when the system closes the file: `os` may be gone by then.
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     @property
@@ -44,8 +44,8 @@ class KeptChats:
     """Store of prompt caches of chats that lose their slot, which restores them when a chat
     continues.
 
-    A cache is restored for its owner only, by the rule with which `Slots` finds a cache. No request
-    fails because of it: after the first failure nothing is kept, and prompts are processed again.
+    A cache is restored for its owner only, by the rule with which `Slots` finds a cache. Its
+    failures fail no request: after the first, nothing is kept, and prompts are processed again.
     """
 
     def __init__(self, address: str, key: str, token_bytes: float, most_bytes: int) -> None:
@@ -106,8 +106,8 @@ class KeptChats:
                 threading.Thread(target=_watch, args=[weakref.ref(self)], daemon=True).start()
 
     def _make_room(self, size: int = 0) -> bool:
-        """Drops expired chats, and the oldest ones until `size` more bytes fit; returns if they
-        do.
+        """Drops expired chats, and the oldest ones until `size` more bytes fit; returns whether
+        they do.
         """
         kept = sum(memory.size_bytes for memory in self._chats.values())
         most = min(self._most_bytes, int((kept + free_bytes()) * FREE_SHARE))

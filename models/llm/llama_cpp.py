@@ -53,7 +53,7 @@ from models.weights.store import WeightStore
 
 # Interval between deliveries of a text that is read, not spoken. Each delivery wakes the event loop
 # and the client on cores that the model needs: with four streams on two cores, delivering each
-# token left 0.86 of the engine's speed (mean of five runs), this interval 0.95 (of three).
+# token left 0.86 of the engine's speed (mean of five runs), this interval 0.95 (mean of three).
 DELIVERY_S = 0.05
 GGUF = "model.gguf"  # file of an artefact
 _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
@@ -86,7 +86,7 @@ class LlamaCppEngine(ChatEngine):
             pausable=not config.gpu_layers,
             device="cuda" if config.gpu_layers else "cpu",
         )
-        self.clears_memory = not config.gpu_layers  # the cache of the slots
+        self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
         self._library: str = library
         key = secrets.token_urlsafe(32)
@@ -95,8 +95,8 @@ class LlamaCppEngine(ChatEngine):
             address=self._server.listening_address,
             key=key,
             token_bytes=CACHE_BYTES[config.cache_type] * model.cache_values,
-            # The cache of a draft is not saved, and after a restored one without it llama.cpp
-            # fails in all slots ("failed to process speculative batch").
+            # The cache of a draft is not saved. If a model's cache is restored without its draft's,
+            # llama.cpp fails in all slots ("failed to process speculative batch").
             most_bytes=0 if draft else config.kept_chats_mb * 2**20,
         )
         self._barriers = AdaptiveBarriers(config.threads or cores())
@@ -330,14 +330,14 @@ class LlamaCppEngine(ChatEngine):
             is_restored = self._kept.exchange(slot)
             remembers = is_restored or slot.previous.owner == request.owner
             body = {**body, "id_slot": slot.index, "cache_prompt": remembers}
-            self._barriers.look()  # the first batch of a long prompt takes longer than a look
+            self._barriers.look()  # the first batch of a long prompt takes longer than LOOK_S
             if request.is_raw:
                 answer = self._server.handle_completions
             else:
                 answer = self._server.handle_chat_completions
             try:
                 answer(body, push_or_pause)
-            except RuntimeError as error:  # its JSON or template, before the first chunk
+            except RuntimeError as error:  # of its JSON parser or template, before the first chunk
                 message = f"the model refuses the messages: {error}"
                 raise InvalidEngineRequest(message) from error
             finally:
@@ -467,7 +467,7 @@ def _to_body(
     body: dict[str, Any] = {
         "messages": messages,
         "continue_final_message": bool(request.begun),
-        # A speculatively read text may continue: the head of an answer would be wasted.
+        # A text that is only read may continue: the beginning of an answer would be wasted.
         "add_generation_prompt": not (request.begun or request.reads_only),
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -487,7 +487,7 @@ def _to_body(
         "chat_template_kwargs": {
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,
-            # For the template only: llama.cpp's own parser of tool calls has no limits.
+            # Only the template gets them: llama.cpp's own parser of tool calls has no limits.
             "tools": request.described_tools() or None,
         },
     }
@@ -500,7 +500,7 @@ def _to_body(
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
-    """Reads llama.cpp's chunks; returns their delta with the usage so far, and if the answer ends.
+    """Reads llama.cpp's chunks; returns their delta with the usage, and whether the answer ends.
 
     Raises EngineError when a chunk is an error.
     """

@@ -13,10 +13,10 @@ from models.llm.base import GenerationRequest
 # get more than a token per batch.
 LONG_CHARS = 1000
 NEW_S = 2.0  # how long a stream of another tenant counts as new, after its prompt
-# Pauses of a long prompt, in multiples of the work of long prompts (its own, and of cancelled ones
-# before it) for a new stream of another tenant; an older stream gets pauses as long as that work.
-# Without the first, clients that left after 2 s kept another's chat waiting for 18 s; without the
-# second, on busy cores, each token of a chat waited for a batch of 4 s.
+# A long prompt pauses for other tenants in proportion to its work and that of cancelled long
+# prompts before it: this many times as long for a new stream, and as long for an older one. Without
+# pauses for new streams, clients that left after 2 s kept another's chat waiting for 18 s. Without
+# pauses for older ones, each token of a chat waited for a batch of 4 s on busy cores.
 PAUSES = 2.0
 MOST_OWED_S = 10.0
 _POLL_S = 0.02
@@ -25,8 +25,8 @@ _POLL_S = 0.02
 class PromptQueue:
     """Queue that processes long prompts one at a time, with tenants in turn.
 
-    They pause between two batches while there is a stream of another tenant. Without the queue,
-    eight prompts of 870 tokens of one tenant kept the next tenant waiting for a minute.
+    Long prompts pause between two batches while there is a stream of another tenant. Without the
+    queue, eight prompts of 870 tokens of one tenant kept the next tenant waiting for a minute.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class PromptQueue:
         self._owed_s = min(self._owed_s + PAUSES * worked_s, MOST_OWED_S)
 
     def owes(self, owner: str) -> bool:
-        """Whether a stream of another tenant is owed a pause of the owner's; in any thread."""
+        """Whether the owner owes a pause to a stream of another tenant; in any thread."""
         return self._owed_s > 0 and any(stream.owner != owner for stream in list(self._streams))
 
     async def pause(self, owner: str) -> None:

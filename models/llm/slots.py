@@ -30,10 +30,10 @@ class CachedChat:
 class Slot:
     index: int
     chat: CachedChat = field(default_factory=CachedChat)
-    previous: CachedChat = field(default_factory=CachedChat)  # same as `chat` if that continues
+    previous: CachedChat = field(default_factory=CachedChat)  # `chat`, if the request continues it
     used_at: int = 0
     busy: bool = False
-    is_speculative: bool = False  # whether its current request is
+    is_speculative: bool = False  # whether its current request is speculative
 
 
 class Slots:

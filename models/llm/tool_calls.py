@@ -42,7 +42,7 @@ class ToolTextReader:
         self._known_calls: list[tuple[str, str]] = []  # names and arguments of the calls
         self._waiting = ""  # text that cannot be classified yet
         self._state: Literal["text", "head", "arguments", "end"] = "text"
-        self._name = self._arguments = ""  # of the call that is being read
+        self._name = self._arguments = ""  # of the call being read
         self._depth = 0
         self._in_string = self._escaped = False
 
@@ -163,7 +163,7 @@ class ToolTextReader:
 
 
 def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """Joins the deltas of consecutive pieces, to at most one for each call.
+    """Joins the deltas of consecutive pieces into at most one for each call.
 
     The first delta of a call has its name; the arguments of all its deltas are concatenated.
     """
@@ -197,7 +197,7 @@ def call_arguments(text: str) -> str | None:
 
 
 def readable_arguments(text: str) -> str:
-    """Returns valid arguments for a call that is too late to refuse, wrapping other texts."""
+    """Returns valid arguments for a call that can no longer be refused; wraps any other text."""
     return call_arguments(text) or json.dumps({"arguments": text}, ensure_ascii=False)
 
 

@@ -16,7 +16,7 @@ _HEADS = tuple(
     f'{opening}{bracket}{{"name":"' for opening, bracket in product(_OPENINGS, _BRACKETS)
 )
 _AFTER_NAME = (',"arguments":', ',"parameters":')
-_MOST_HEAD = 400  # characters that identify a call; a longer head is none
+_MOST_HEAD = 400  # characters that identify a call; a longer head is not a call's
 _NAME = re.compile(r"[\w.-]{0,64}")
 _LINE = re.compile(r"^[ \t]*(?=\S)", re.M)
 
@@ -65,7 +65,7 @@ class UnmarkedCallFinder:
             name, quote, after = compact[len(head) :].partition('"')
             if not quote:
                 return _NAME.fullmatch(name) is not None
-            # An object with only the name of a function, which no request has, is a call, too.
+            # An object with only a name is a call even if no function has that name.
             keys = (*_AFTER_NAME, "}") if "_" in name else _AFTER_NAME
             if name in self._names or after.startswith(keys):
                 self.called = name

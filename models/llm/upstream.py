@@ -40,7 +40,7 @@ MOST_LINE = 1 << 20  # bytes of one event
 # Bytes of the events of one answer: a base, and more per token of context.
 MOST_ANSWER = 4 << 20
 MOST_PER_TOKEN = 2048
-# Estimates that give rather too many tokens than too few.
+# Estimates that err on the side of too many tokens.
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8
 # Messages of vLLM, SGLang, llama-server, OpenAI and others, which have no common error code.
@@ -107,7 +107,7 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         if request.is_speculative and not self._config.drafts:
             raise EngineOverloaded(f"{self._config.id} does not begin speculative answers")
         if request.is_raw:
-            raise UnsupportedFeature("this model continues no text; use chat completions")
+            raise UnsupportedFeature("this model cannot continue a text; use chat completions")
         if request.tools and "tools" not in fields:
             raise UnsupportedFeature("this model does not support tools")
         if request.response_format and "response_format" not in fields:
@@ -188,7 +188,7 @@ class UpstreamEngine(UpstreamService, ChatEngine):
                 begun.clear()
             begun += rest
             if left < 0 or max(map(len, (begun, *lines))) > MOST_LINE:
-                raise self._failed("sends an answer without end")
+                raise self._failed("sends an endless answer")
             for line in lines:
                 yield line
         yield bytes(begun)

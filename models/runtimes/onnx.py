@@ -14,9 +14,9 @@ CPU = ["CPUExecutionProvider"]
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
-    """Return session options with `threads` that compute inside one operator. Idle threads sleep:
-    spinning threads gain a few per cent for one engine, but take a core from every other process of
-    the machine."""
+    """Return session options; `threads` is the number of threads that compute one operator. Idle
+    threads sleep: spinning threads gain a few per cent for one engine, but take a core from every
+    other process of the machine."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

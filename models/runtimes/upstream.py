@@ -38,8 +38,8 @@ Clients = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient
 PAUSES_S = (0.2, 1.0)  # pauses before the second and the third attempt
 FAILURES = 5  # consecutive failed calls that open the circuit
 OPEN_S = 15.0  # how long the circuit stays open
-MOST_ERROR = 1 << 14  # bytes read of a refusal
-MOST_SHOWN = 300  # characters of it that callers see
+MOST_ERROR = 1 << 14  # bytes of a refusal that are read
+MOST_SHOWN = 300  # characters of a refusal that callers see
 MOST_WAIT_S = 3600.0  # cap of a Retry-After
 BUSY = (429, 503, 529)
 CLOSING_S = 0.1  # sockets close some iterations of the loop later
@@ -97,7 +97,7 @@ class UpstreamService:
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
-                    raise self._failed(f"is silent for {wait_s:.0f} s") from None
+                    raise self._failed(f"has sent nothing for {wait_s:.0f} s") from None
                 yield piece
                 wait_s = idle_s
 
@@ -132,7 +132,7 @@ class UpstreamService:
         if status in BUSY:
             return self._failed(f"is busy ({status})", EngineOverloaded)
         if status in (401, 403, 404) or 300 <= status < 400:
-            return self._failed(f"does not admit this service ({status})")
+            return self._failed(f"denies access to this service ({status})")
         return self._failed(f"failed ({status})")
 
     def _failed(self, what: str, kind: type[EngineError] = EngineLost) -> EngineError:
@@ -165,8 +165,8 @@ class BlockingUpstream(UpstreamService):
         super().__init__(about)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=_run, args=[self._loop], name=about.id, daemon=True).start()
-        # A swapped model is freed with the last request that refers to it. Not at exit, where
-        # `__del__` would find modules that are gone.
+        # A swapped model is freed with the last request that refers to it. Not at exit, when
+        # modules that `__del__` needs may be gone.
         weakref.finalize(self, _stop, self._loop, self._clients).atexit = False
 
     def _wait(self, work: Coroutine[Any, Any, PieceT]) -> PieceT:
@@ -207,7 +207,7 @@ class CircuitBreaker:
             return
         left_s = self._until - self._clock()
         if left_s > 0:
-            raise EngineLost(f"the service behind {self._name} does not work").with_retry_after(
+            raise EngineLost(f"the service behind {self._name} is not working").with_retry_after(
                 left_s
             )
         self._until = self._clock() + OPEN_S

@@ -36,7 +36,7 @@ class DecodingBudget:
     """Decoding budget of a request: tokens that all of its attempts and parts may still take."""
 
     tokens: float = math.inf
-    reserve: float = 0.0  # added once, for a text of few of the repetitions
+    reserve: float = 0.0  # tokens added once, to decode few of the repetitions
     is_wanted: Callable[[], bool] = _always  # False once the caller left; thread-safe
 
 
@@ -52,7 +52,7 @@ class TranscriptionRequest:
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     # Prior odds of each language against those not named.
     prior: Mapping[str, float] = field(default_factory=dict)
-    # The caller's, with the prompt of this stretch, and `words` where anything needs their times.
+    # The caller's, with the prompt of this stretch; `words` is set if word times are needed.
     options: RecognitionOptions = RecognitionOptions()
     beam_size: int = 1  # width of the beam in the decoding profile
     urgency: int = FINAL

@@ -1,8 +1,8 @@
 """Moonshine in ONNX, decoded with a cache of keys and values; each of its models has one language.
 
 The network is that of Jeffries et al., "Moonshine: Speech Recognition for Live Transcription and
-Voice Commands" (2024), whose encoder takes as long as the speech is; the graphs are those of the
-exports by Optimum, with one decoder for the first token and the others.
+Voice Commands" (2024), whose encoder's time is proportional to the length of the speech; the graphs
+are those of the exports by Optimum, with one decoder for the first token and for later ones.
 """
 
 import json
@@ -73,7 +73,7 @@ class Moonshine:
                 },
             )
             for name, value in zip(self._present, present, strict=True):
-                if step == 0 or ".decoder." in name:  # the encoder's stay the same
+                if step == 0 or ".decoder." in name:  # those of the encoder do not change
                     past[name.replace("present", "past_key_values")] = value
             latest = int(logits[0, -1].argmax())
             if latest == END:

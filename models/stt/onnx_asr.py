@@ -1,6 +1,6 @@
 """Recognisers in ONNX: NVIDIA's Parakeet and other NeMo models by onnx-asr, and Moonshine.
 
-Their decoders take no prompt, so key terms have no effect, and report no language.
+Their decoders take no prompt, so key terms have no effect. They report no language.
 """
 
 from collections.abc import Callable, Sequence

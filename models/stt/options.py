@@ -51,7 +51,7 @@ class RecognitionOptions:
     language: str | None = None  # code; None detects it
     languages: tuple[str, ...] = ()  # codes that detection chooses among; empty: any
     profile: ProfileName = "general"  # profile of recordings, from `configs/transcription.yaml`
-    words: bool = False  # deliver times and confidence; live texts come sooner without
+    words: bool = False  # deliver times and confidence; live texts come sooner without them
     translate: bool = False  # to English; needs the engine's capability
     speakers: bool = False  # label them; `known_speakers` implies it
     known_speakers: SpeakerChoice = False  # labelled with their names

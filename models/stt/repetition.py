@@ -20,23 +20,23 @@ from models.audio import Pcm
 from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, mel_power
 from models.stt.base import STT_SAMPLE_RATE, Word, shifted
 
-AROUND_S = 3.0  # after a run: a decoder may hear its end as other words
-MISHEARD = 1.5  # times as many in the sound as in the text, where it does
-LEAST_TIMES = 3  # in a row, from which the sound is counted
+AROUND_S = 3.0  # time after a run in which words may be its end, misheard
+MISHEARD = 1.5  # ratio of repetitions in the sound to the text, from which the end was misheard
+LEAST_TIMES = 3  # fewest repetitions in a row that are counted in the sound
 LONGEST_UNIT = 4  # words
-MOST_LETTERS_PER_S = 25.0  # of fast speech
+MOST_LETTERS_PER_S = 25.0  # in fast speech
 EQUAL_DIGITS = re.compile(r"(\d)\1{7,}")
-FEW = 4  # repetitions that a decoder does not lose: as many stay in a shortened signal
+FEW = 4  # repetitions that a decoder counts correctly; a shortened signal keeps as many
 BANDS = 40
-AUDIBLE = 1e-3  # of the power of the loud frames: pauses differ, so they are left out
+AUDIBLE = 1e-3  # share of loud frames' power; pauses are below it, and left out, as they differ
 FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
-SMOOTHING = np.array([1.0, 3.0, 4.0, 3.0, 1.0]) / 12  # of bands over frames
+SMOOTHING = np.array([1.0, 3.0, 4.0, 3.0, 1.0]) / 12  # weights over neighbouring frames
 # Frames of 10 ms.
 SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150
-FIRST_PEAK = 0.75  # of the highest: multiples of a period are as similar
-FASTER, SLOWER = 0.7, 1.45  # of the period
-# Similarities of the same word, measured on the tuned half of `benchmarks.stt.repetitions`: beside
-# it at least 0.4 where it changes gradually, and other words have up to 0.3.
+FIRST_PEAK = 0.75  # share of the highest peak: multiples of a period are as similar
+FASTER, SLOWER = 0.7, 1.45  # ratio of an interval to the period
+# Least similarity of a word to the repetition beside it, and after a break. On the tuned half of
+# `benchmarks.stt.repetitions`, a slowly changing word has at least 0.4, other words at most 0.3.
 SIMILAR, ALIKE = 0.35, 0.6
 
 

@@ -27,7 +27,7 @@ def compression_ratio(text: str) -> float:
     """Ratio of a text's size to its compressed size.
 
     A letter of India or Southeast Asia counts as one byte: the first two of its three bytes are the
-    same in the whole text, so that eight plain sentences of Tamil had a ratio of 2.8, and of
+    same in the whole text. Otherwise eight plain sentences of Tamil have a ratio of 2.8, those of
     English 1.6.
     """
     data = _LONG.sub(lambda letter: chr(ord(letter[0]) % 0x80), text).encode()

@@ -113,7 +113,7 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
                 async for piece in answer.aiter_raw():
                     body += piece
                     if len(body) > MOST_ANSWER:
-                        raise self._failed("sends an answer without end")
+                        raise self._failed("sends an endless answer")
         except TimeoutError:
             raise self._failed(f"takes longer than {self._config.answer_s:.0f} s") from None
         try:

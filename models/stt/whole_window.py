@@ -14,7 +14,7 @@ States: TypeAlias = Any  # torch.Tensor [1500, width] on the model's device
 
 
 class WholeWindowEngine(WhisperEngine):
-    """Whisper with the guards of WhisperEngine and a window of always 30 s."""
+    """Whisper with the guards of WhisperEngine and a fixed window of 30 s."""
 
     def __init__(self, config: WholeWindowConfig, folder: Path, network: Any) -> None:
         """Create the engine. `network` has the methods of `WhisperProcesses`, but encodes signals,
@@ -45,7 +45,7 @@ class WholeWindowEngine(WhisperEngine):
 
 
 class _WholeWindow(EncoderWindow):
-    """Encoder window of always 30 s, so there is nothing to fill."""
+    """Encoder window of a fixed 30 s, so there is nothing to fill."""
 
     def __init__(self, network: Any) -> None:
         self._network = network

@@ -39,8 +39,8 @@ class SynthesisRequest:
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
-        """Return the phonemes of `text` by `read`, with the spans whose IPA is given by
-        `convert`."""
+        """Return the phonemes of `text`: `read` makes them, except for spans with given IPA, which
+        `convert` converts."""
         parts: list[str] = []
         spans = [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
         for (_, start, _), (end, _, ipa) in pairwise(spans):
@@ -60,7 +60,7 @@ class TTSCapabilities:
     word_times: bool = False  # word times of the model; else estimated from numbers of letters
     native_speed: bool = False  # honours `SynthesisRequest.speed`
     takes_voice_packs: bool = False  # accepts a voice pack with a request
-    pack: PackKind = "style"  # kind of those packs
+    pack: PackKind = "style"  # kind of the voice packs
     crosses_languages: bool = False  # each of its voices speaks all of its languages
     phonemes: bool = False  # honours `SynthesisRequest.phonemes`, and has `phonemes`
     max_concurrency: int = 1  # calls that run in parallel; more would only wait

@@ -24,7 +24,7 @@ from models.tts.trimming import sounding
 from models.weights.store import WeightStore
 
 DURATIONS_LAG_S = 0.1  # same as in Kokoro, from which the voices are distilled
-SEED = 0  # seed of the breath noise, so that all replicas synthesise a request equally
+SEED = 0  # seed of the breath noise, so that all replicas synthesise a request identically
 DURATIONS = "/Clip_output_0"  # tensor of the graph with the frames of each symbol, float32 [1, n]
 
 

@@ -90,7 +90,7 @@ class PromptedEngine(TTSEngine):
 
     def _own_voice(self, request: SynthesisRequest) -> Any:
         """Returns the prepared voice of the model that a request names. Raises UnknownVoice."""
-        raise UnknownVoice(f"no voice {request.voice!r}; this model has only voices of packs")
+        raise UnknownVoice(f"no voice {request.voice!r}; this model has no voices of its own")
 
     @abstractmethod
     def _pieces(self, voice: Any, request: SynthesisRequest, seed: int) -> Iterator[Pcm]:

@@ -110,7 +110,7 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
                     piece, left = samples
                     has_end = left < most
                 if len(piece) > left and not has_end:
-                    raise self._failed("sends an answer without end")
+                    raise self._failed("sends an endless answer")
                 if piece := piece[:left]:  # other parts of a WAV may follow its samples
                     yield piece
                 left -= len(piece)
@@ -132,7 +132,7 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
             at += 8
             if name == b"data":
                 if form != (1, self._config.sample_rate, 16):
-                    raise self._failed(f"sends WAV of {form} channels, Hz and bits")
+                    raise self._failed(f"sends WAV with (channels, Hz, bits) of {form}")
                 return begun[at:], size if 0 < size < most else most
             if name == b"fmt " and at + 16 <= len(begun):
                 _, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", begun, at)

@@ -33,7 +33,7 @@ class VoicePack:
 
     style: NDArray[np.float32]  # [510, 256]
     filter: NDArray[np.float32] | None = None  # taps [n] at the engine's rate, centred; None: none
-    british: bool = False  # the pronunciation of English
+    british: bool = False  # whether English is spoken with British pronunciation
 
 
 def write_pack(pack: VoicePack) -> bytes:

@@ -56,7 +56,7 @@ def read_prompt(data: bytes, *, transcribed: bool = False) -> VoicePrompt:
             f"the recording of the voice pack is not {MIN_PROMPT_S:g} to {MAX_PROMPT_S:g} s long"
         )
     if any(text.dtype.kind != "U" or text.ndim for text in (transcript, language)):
-        raise WeightsCorrupt("the voice pack's transcript or language is no text")
+        raise WeightsCorrupt("the voice pack's transcript or language is not text")
     words = str(transcript).strip()
     if len(words) > MAX_TRANSCRIPT:
         raise WeightsCorrupt(f"the voice pack's transcript is over {MAX_TRANSCRIPT} characters")

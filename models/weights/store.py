@@ -110,7 +110,7 @@ class WeightStore:
         return self.root / "blobs" / file.identity
 
     def has(self, file: WeightFile) -> bool:
-        """Whether the bytes of a file are in the cache, by their number."""
+        """Whether the bytes of a file are in the cache, judged by their number."""
         blob = self.blob_path(file)
         return blob.is_file() and blob.stat().st_size == file.size_bytes
 

@@ -71,15 +71,15 @@ class Principal:
     plan: str  # id of the plan
     scopes: frozenset[str]
     key_id: int | None  # None for a token
-    retention: str = "standard"  # or zero: no text and no audio is stored
-    speech_history_days: int = 0  # for which the history keeps speech; 0 keeps none
+    retention: str = "standard"  # "zero": no text and no audio is stored
+    speech_history_days: int = 0  # how long the history keeps speech; 0 keeps none
     expires_at: datetime | None = None  # end of the key; None if it has none, and for a token
     session_id: UUID | None = None  # session of a token
     secret: bytes | None = None  # digest of a client secret; other fields are its maker's
     is_visitor: bool = False  # a browser token, which opens only what admits visitors
     maker: "bytes | TokenClaims | None" = None  # maker of the secret: digest of a key, or a token
-    is_linked: bool = False  # by a login link, which works only on this machine
-    is_owner: bool = False  # of this machine's service, at this machine: no plan, no prices
+    is_linked: bool = False  # logged in by a link, which works only on this machine
+    is_owner: bool = False  # owns the service, and is at its machine: no plan, no prices
 
     @property
     def actor(self) -> str:
@@ -117,7 +117,7 @@ def _checksum(body: str) -> str:
 
 
 def key_digest(key: str, pepper: str) -> bytes:
-    """Digest that is stored of a key, client secret or invite; random ones need no slow hash."""
+    """Digest under which a random key, client secret or invite is stored; it needs no slow hash."""
     return hmac.digest(pepper.encode(), key.encode(), hashlib.sha256)
 
 

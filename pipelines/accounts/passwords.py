@@ -42,7 +42,7 @@ class Passwords:
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
-        # Linux has a niceness per thread. It is relative, as no user may raise the own priority.
+        # Linux has a niceness per thread. It is relative: users may not raise their priority.
         self._thread = ThreadPoolExecutor(1, "passwords", os.nice, (NICENESS,))
         self._slots = FairSlots(
             1, QUEUE_LENGTH, partial(Overloaded, "too many sign-ups and logins at once")
@@ -56,12 +56,12 @@ class Passwords:
     async def hash_new(
         self, password: str, *known: str, field: str = "password", network: str = ""
     ) -> str:
-        """Hashes a new password. Raises as `hash`, and InvalidRequest for one easy to guess. That
-        is one of the MIN_GUESSES passwords guessed first, including those made of words about the
-        user in the `known` texts (NIST SP 800-63B, 3.1.1.2)."""
+        """Hashes a new password. Raises as `hash`, and InvalidRequest for a password that is easy
+        to guess: one of the first MIN_GUESSES guesses, or made of words about the user in the
+        `known` texts (NIST SP 800-63B, 3.1.1.2)."""
 
         def checked() -> str:
-            # Sign-ups alone need its list of 15 MB.
+            # Only new passwords need its list of 15 MB.
             from zxcvbn import zxcvbn
 
             words = [word[:GUESSED_LENGTH] for word in (BRAND, *known)]

@@ -51,7 +51,7 @@ MAX_USER_AGENT = 200  # characters that are kept
 MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
 LINK_LIFETIME = timedelta(minutes=10)
-LINKED_LIFETIME = timedelta(days=30)  # of a session by a link, which no password could renew
+LINKED_LIFETIME = timedelta(days=30)  # of a session from a link, since no password can renew it
 UNKNOWN_LINK = (
     "the link was used before, is too old, or was replaced when the service started again"
 )
@@ -149,7 +149,7 @@ class Accounts:
         return self._signed_in(user, workspace, login)
 
     async def knows_address(self, email: str, address: str) -> bool:
-        """Whether a kept session of the account came from there."""
+        """Whether a stored session of the account came from this address."""
         return await self._database.read(sessions.knows_address, email, address)
 
     async def change_password(
@@ -243,7 +243,7 @@ class Accounts:
     async def audit_page(
         self, principal: Principal, page: int, limit: int
     ) -> tuple[list[AuditEntry], int]:
-        """Reads one page of the audit log, newest first, and the number of all; from page 1."""
+        """Reads one page (from 1) of the audit log, newest first, and the number of all entries."""
         return await self._database.read(audit_page, principal.workspace_id, page, limit)
 
     async def create_key(
@@ -253,9 +253,9 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Creates a key with `scopes` of the caller's, all of them when None. It lasts no longer
-        than the key that makes it. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or
-        for a later end."""
+        """Creates a key with `scopes` of the caller's, by default all of them. It lasts no longer
+        than the key that makes it. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a
+        later end."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -315,7 +315,7 @@ class Accounts:
         return token
 
     async def follow_link(self, token: str, workspace_id: int, origin: Origin) -> SignedIn:
-        """Logs in with the token of `login_link`, which ends. Raises Unauthorized."""
+        """Logs in with the token of `login_link`, which it uses up. Raises Unauthorized."""
         digest = self._link_digest(token)
         origin = replace(origin, address=THIS_MACHINE)
         return self._signed_in(
@@ -323,7 +323,7 @@ class Accounts:
         )
 
     def _link_digest(self, token: str) -> bytes:
-        """Makes the digest of a link, which no code of an invite has."""
+        """Makes the digest of a link, which differs from that of every invite."""
         return key_digest(f"link:{token}", self._secrets.api_key_pepper)
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
@@ -388,7 +388,7 @@ def _require_token(principal: Principal, what: str) -> None:
 
 
 def _lock_user(session: Session, user_id: int, verified: str | None = None) -> User:
-    """Locks a user. Raises Unauthorized if gone, or if the password changed since verified."""
+    """Locks a user. Raises Unauthorized if it is gone, or has a password other than `verified`."""
     user = session.get(User, user_id, with_for_update={"key_share": True})
     if user is None or (verified is not None and user.password_hash != verified):
         raise Unauthorized(UNAUTHORIZED)
@@ -408,7 +408,7 @@ def _follow_link(
         raise Unauthorized(UNKNOWN_LINK)
     user, workspace = account
     link = redeem(session, digest, user.email, utc_now())
-    if link is None or link.email is None:  # an invite for anyone is no link
+    if link is None or link.email is None:  # an invite for anyone is not a link
         raise Unauthorized(UNKNOWN_LINK)
     login = new_session(_lock_user(session, user.id).id, origin, LINKED_LIFETIME)
     sessions.begin_session(session, login)

@@ -23,7 +23,7 @@ class Drafts:
     cache it continues."""
 
     chats: ChatPipeline
-    count_prompts: Callable[[int], Awaitable[bool]]  # adds to warm prompts; False: too many
+    count_prompts: Callable[[int], Awaitable[bool]]  # counts a warm prompt; False if too many
     _warm_prompt: Any = None  # the last prompt of `warm_up`
     _unanswered: int = 0  # warm prompts that no answer has followed yet
     _reading: "asyncio.Task[None] | None" = None

@@ -31,8 +31,9 @@ MAX_SPEECH_S = 60.0  # speech of an answer for which the client sets no limit
 BUFFERED_S = 6.0  # audio that may wait to be sent
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
 GAP_S = 0.35  # with less audio left to play, the next piece may end at any word
-# Real-time factor of a voice from which the language model pauses while the voice computes. Both at
-# once on 2 cores, the first piece took 1.5 to 2.1 s, not 0.8 to 1.1, and a token 75 ms, not 10.
+# Real-time factor of a voice above which the language model pauses while the voice computes. On 2
+# cores both at once took 1.5 to 2.1 s, not 0.8 to 1.1, for the first piece, and 75 ms, not 10, for
+# a token.
 SLOW = 0.2
 
 

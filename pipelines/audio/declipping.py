@@ -12,17 +12,17 @@ from scipy.linalg import solve_toeplitz, solveh_banded
 
 from models.audio import Pcm
 
-ORDER = 24  # of the prediction, at 16 kHz
+ORDER = 24  # order of the prediction, at 16 kHz
 FRAME = 512  # samples, half of which overlap the next frame
 HOP = FRAME // 2
-ITERATIONS = 3  # of predictor and samples in turn
-AT_PEAK = 0.98  # of the highest sample: clipped
-BELOW_PEAK = 0.96  # of it: a pure tone has 2.4 times as many samples at its peak as just below
-MANY = 4.0  # times as many: a clipped signal
-LEAST_SHARE = 0.001  # of samples at the peak, in clipped speech
-LONGEST_RUN = 300  # samples: longer ones are no peak of speech
-MOST_CLIPPED = 0.6  # of a frame; else there is too little to go by
-HIGHEST = 8.0  # times the level at which the signal is clipped
+ITERATIONS = 3  # the predictor and the samples are estimated in turn
+AT_PEAK = 0.98  # share of the peak; samples above it count as clipped
+BELOW_PEAK = 0.96  # share of the peak: of a pure tone, 2.4 times as many samples lie above AT_PEAK
+MANY = 4.0  # ratio of samples above AT_PEAK to those just below, in a clipped signal
+LEAST_SHARE = 0.001  # least share of clipped samples in clipped speech
+LONGEST_RUN = 300  # samples; a longer run is not a peak of speech
+MOST_CLIPPED = 0.6  # share of a frame; with more, too little is left to go by
+HIGHEST = 8.0  # highest restored level, in multiples of the clipping level
 GAIN = 0.25  # leaves room for most peaks; the rest may exceed full scale
 BLOCK = 2**16  # samples, after which other work may have its turn
 WINDOW = np.hanning(FRAME + 2)[1:-1]
@@ -96,9 +96,9 @@ def _bowed(signal: NDArray[np.float64], threshold: float) -> NDArray[np.float64]
 def _predicted(
     frame: NDArray[np.float64], bowed: NDArray[np.float64], threshold: float
 ) -> NDArray[np.float64]:
-    """The frame with the clipped samples that the predictor of the bowed frame finds likely."""
+    """Replaces the clipped samples of a frame by what the bowed frame's predictor expects."""
     is_lost = np.abs(frame) >= threshold
-    is_lost[:ORDER] = is_lost[-ORDER:] = False  # they are in the middle of a neighbour
+    is_lost[:ORDER] = is_lost[-ORDER:] = False  # another frame has them in its middle
     lost = np.flatnonzero(is_lost)
     if not 0 < len(lost) <= MOST_CLIPPED * FRAME:
         return bowed

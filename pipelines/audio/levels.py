@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 
 from models.audio import Pcm
 
-MEMORY = 32_000.0  # samples, of the correlation of channels
+MEMORY = 32_000.0  # samples after which a correlation of channels fades to 1 / e
 OPPOSITE = -0.5  # correlation below which a channel is inverted
 
 FRAME_SAMPLES = 512  # 32 ms
 BLOCK_FRAMES = 1024
-# Of such frames; levels are RMS at full scale 1. Measured with `benchmarks.stt.levels`: speech
-# at -30 dB is recognised as louder speech is.
+# Levels are RMS of these frames, at full scale 1. Measured with `benchmarks.stt.levels`: speech at
+# -30 dB is recognised as louder speech is.
 TARGET = 10 ** (-30 / 20)  # level of the loudest frames; louder speech is left as it is
 MOST_GAIN = 10 ** (48 / 20)  # more would only raise the steps of 16 bits
-QUIET = 10 ** (-70 / 20)  # level of the loudest frames down to which word errors do not grow
+QUIET = 10 ** (-70 / 20)  # lowest level of the loudest frames without more word errors
 QUIET_WARNING = "the audio is very quiet: words may be missing or wrong"
-NOISE = 1e-5  # the least that noise is taken for: the steps of 16 bits
-OVER_NOISE = 4.0  # times, from which a frame is a sound
-NOISE_RISE = 10 ** (10 * 0.032 / 20)  # a frame: noise that grows is noise after some seconds
-FALL = 10 ** (-6 * 0.032 / 20)  # a frame: the level after a click, or of one who moves away
+NOISE = 1e-5  # lowest level assumed for noise: the steps of 16 bits
+OVER_NOISE = 4.0  # ratio to the noise from which a frame is a sound
+NOISE_RISE = 10 ** (10 * 0.032 / 20)  # per frame: louder noise counts as noise after some seconds
+FALL = 10 ** (-6 * 0.032 / 20)  # per frame: after a click, or as a speaker moves away
 OFFSET_SHARE = 0.03  # weight of a new frame in the mean
-SMALL_OFFSET = 5e-3  # it stays in louder speech: frames cut the periods of a voice anywhere
+SMALL_OFFSET = 5e-3  # kept in louder speech: frames cut a voice's periods anywhere
 # Frames of sound before a stream has a gain: soft first ones were raised so much that Whisper heard
 # words in noise.
 FIRST_SOUNDS = 10

@@ -11,12 +11,12 @@ SILENT = 1e-9  # mean square of a frame of digital silence
 MOST_SNR_DB = 80.0
 QUIET_FRAMES = 10  # so many frames without speech suffice to measure the noise
 SURELY_QUIET = 0.2  # probability of speech
-PEAK_SHARE = 0.98  # a clipped sample is that near to the loudest
+PEAK_SHARE = 0.98  # ratio of a clipped sample to the loudest
 PITCH_HZ = (60.0, 400.0)
 PITCH_WINDOW = 1024
 MOST_PITCH_FRAMES = 1000
 MIN_PERIODICITY = 0.6  # minimum for a frame that has a pitch
-NEAR_BEST = 0.85  # how likely a period must be, next to the likeliest
+NEAR_BEST = 0.85  # least likelihood of a period, relative to the likeliest
 
 Speech = NDArray[np.bool_]
 """Whether each frame of the detector holds speech."""
@@ -63,7 +63,7 @@ def level_dbfs(pcm: Pcm) -> float:
 
 
 def clipped_share(pcm: Pcm) -> float:
-    """Measures the share of the signal at its own peak, where only clipped waves stay."""
+    """Measures the share of the signal at its own peak, which only clipping makes large."""
     loud = np.abs(pcm)
     peak = float(loud.max(initial=0.0))
     if peak == 0.0:

@@ -390,8 +390,8 @@ class Billing:
     async def checking(
         self, workspace_id: int, least_ms: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Wraps the check of recordings, which is free, like `counted_failure`. Raises
-        InsufficientCredit or DatabaseUnavailable."""
+        """Wraps the free check of recordings as `counted_failure` does. Raises InsufficientCredit
+        or DatabaseUnavailable."""
         await self.check_credit(workspace_id, "stt", least_ms, operation)
         async with self.counted_failure(workspace_id, least_ms, operation):
             yield

@@ -44,7 +44,7 @@ _IN_ROW, _IN_FILE = b"r", b"f"
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """Stored response, read piece by piece: 15 minutes of speech have 58 MB."""
+    """Stored response, read piece by piece: 15 minutes of speech take 58 MB."""
 
     status: int
     headers: list[list[str]]

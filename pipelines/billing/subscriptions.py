@@ -71,7 +71,7 @@ class Subscriptions:
         return CurrentPlan(self._find(plan_id), billing_cycle, next_at, uuid4(), "pending")
 
     async def current_plan(self, workspace_id: int, *, is_owner: bool = False) -> CurrentPlan:
-        """Reads the plan, or that of the owner in its place. Without a subscription, its monthly
+        """Reads the plan; that of the owner if `is_owner`. Without a subscription, its monthly
         cycle starts at the creation. Raises NotFound or DatabaseUnavailable."""
         current = await self.database.read(subscriptions.workspace_and_subscription, workspace_id)
         plan = self._current(current)
@@ -97,8 +97,8 @@ class Subscriptions:
 
 
 def next_billing_date(anchor: datetime, billing_cycle: str, now: datetime) -> datetime:
-    """Returns the first moment after `now` that is whole cycles, at least one, after `anchor`.
-    Counted from the anchor each time: after 31 January come 28 February and 31 March."""
+    """Returns the first moment after `now` that is one or more whole cycles after `anchor`. Counted
+    from the anchor each time: after 31 January come 28 February and 31 March."""
     step = MONTHS[billing_cycle]
     passed = (now.year - anchor.year) * 12 + now.month - anchor.month
     cycles = max(1, passed // step)

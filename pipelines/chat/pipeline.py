@@ -293,7 +293,7 @@ class ChatPipeline:
             charge = await undo.enter_async_context(await self._hold(chain, request, earlier))
             try:
                 model, info, begun = await _first_of(chain, request, earlier)
-            except (asyncio.CancelledError, SchemaTooSlow):  # after work of the model
+            except (asyncio.CancelledError, SchemaTooSlow):  # the model has done work
                 if not request.generation.is_speculative:
                     charge.made = estimate_tokens(request.prompt(earlier, budget))
                 raise
@@ -397,7 +397,7 @@ def _redacted(
     """Masks the messages of a request and the earlier ones; blocking. Raises InvalidRequest."""
     messages = request.generation.messages
     if estimate_tokens((*earlier, *messages)) > MOST_REDACTED:
-        raise InvalidRequest(f"redact: more than about {MOST_REDACTED} tokens of messages")
+        raise InvalidRequest(f"redact: the messages have more than about {MOST_REDACTED} tokens")
     language = detect_language(messages[-1].content, LANGUAGES.keys())
     redactor = Redactor(replace(redaction, language=language))
 

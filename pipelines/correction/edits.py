@@ -113,7 +113,7 @@ def _clusters(first: Sequence[Edit], then: Sequence[Edit]) -> Iterator[list[_Pla
 
 
 def _touch(one: _Placed, other: _Placed) -> bool:
-    """Whether the order of two edits would be lost if they stayed apart, as of two insertions."""
+    """Whether two edits, such as two insertions, would lose their order if they stayed apart."""
     if one.earlier == other.earlier:
         return False
     earlier, later = (one, other) if one.earlier else (other, one)

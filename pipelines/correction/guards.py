@@ -23,7 +23,7 @@ _GUARDED = {
     for language, words in _WORDS.items()
     for kind, pattern in (("negation", words.negations), ("numbers", words.numbers))
 }
-_CAPITAL_NOUNS = frozenset({"de", "lb"})  # every noun has a capital, also a misspelt one
+_CAPITAL_NOUNS = frozenset({"de", "lb"})  # every noun has a capital, even a misspelt one
 _ENDS = re.compile(r"[.!?…]+(?=\s|$)")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 _INVISIBLE = re.compile(

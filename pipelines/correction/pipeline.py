@@ -61,7 +61,7 @@ class CorrectionPipeline:
     def __post_init__(self) -> None:
         self._rules = once(self._rules)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
-        # One more than the threads: a workspace alone uses all, and another waits for one piece.
+        # One slot more than threads: one workspace can use all; another waits for one piece.
         self._slots = FairSlots(
             _THREADS + 1, _WAITING, partial(Overloaded, "too many texts wait to be corrected")
         )
@@ -108,7 +108,7 @@ class CorrectionPipeline:
         if request.model == self._config.rules_id:
             if request.style.tone is not None:
                 raise InvalidRequest(f"style.tone: {request.model} supports no tones; omit model")
-            return None, f"{request.model} is no language model"
+            return None, f"{request.model} is not a language model"
         try:
             return await self._chat.choose(request.model or DEFAULT_MODEL), ""
         except EngineLost:

@@ -50,7 +50,7 @@ _PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
 _ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus", "guys"))
 # What follows a space that is kept: ".bashrc", or a dash or dots that end a broken sentence.
 _KEEPS_SPACE = re.compile(r"\.\w|[-–—…]|\.\.")
-# After an article that is a letter, broken off, or before letters: "A&M", "a- I mean", "a PNG".
+# After an "a" that stays: a letter ("A&M"), broken off ("a- I mean"), or before letters ("a PNG").
 _NO_ARTICLE = re.compile(r"&|[-–—]|\W*[A-Z]{2}")
 _PARTICLES = frozenset("al da das de del della der di dos du el la las le los van von".split())
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
@@ -238,7 +238,7 @@ class CorrectionRules:
             return True  # "btw" is accepted
         following = text[finding.end : finding.end + 8]
         if old.lower() == new.lower() and old != "i":
-            # "london", but neither "cpu", "u" nor "glover".
+            # A name, such as "london", but not "cpu", "u" or "glover".
             is_name = old.islower() and new == old.capitalize() and len(old) > 1
             return not is_name or self._statistics.is_listed(old)
         if old.lower() in ("a", "an"):
@@ -267,7 +267,7 @@ class CorrectionRules:
         initial = capital and begins_sentence(text, finding.start)
         offered = finding.replacements
         if capital and initial:
-            # Suggestions for the word in lower case, since it is capitalised by its place.
+            # Suggestions for the word in lower case, since only its place capitalises it.
             offered = tuple(
                 r for f in self._engine.check(word.lower()) if f.is_spelling for r in f.replacements
             )

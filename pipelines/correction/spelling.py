@@ -16,10 +16,10 @@ _FIRST_LETTER_COST = 8.0  # the first letter is rarely wrong
 _LEAST = -20.0  # score, costs included, that the best word needs
 _LEAST_PER_LETTER = -0.5  # long words seldom resemble each other by chance
 _LEAST_NAME = -14.5  # score for a capitalised word, which may be a name
-_LEAST_NAME_PER_LETTER = -1.5  # from six letters on
+_LEAST_NAME_PER_LETTER = -1.5  # score per letter, from six letters on
 _LONGEST = 30  # letters; longer strings are no words
 _IN_USE = -15.0  # words at least as common are accepted, even if the engine rejects them
-_SHORT = 6  # letters for each letter that differs
+_SHORT = 6  # letters that a word needs for each letter that differs
 _SHORTEST = 4  # letters; shorter words resemble too many others, so only swaps of letters are tried
 _SWAP_MARGIN = 3.0  # margin by which a confusable must fit better than the written word
 _LONE_SWAP_MARGIN = 5.0  # margin where only the word after is known
@@ -132,7 +132,7 @@ class Speller:
         before, after = neighbours
         follows = self._statistics.log_follows
         after_objects = after is None or (
-            self._statistics.log_probability(after) > _RARE  # a rare word is beside few others
+            self._statistics.log_probability(after) > _RARE  # a rare word has few known neighbours
             and follows(best, after) <= follows(word, after) + _NO_PREFERENCE
         )
         if before is None:

@@ -18,7 +18,7 @@ from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest, ModelNotFound
 from pipelines.ports import EmbeddingModel, ModelList, named
 
-MOST_REQUEST_TOKENS = 300_000  # of all inputs of a request; OpenAI's limit
+MOST_REQUEST_TOKENS = 300_000  # tokens of all inputs together; OpenAI's limit
 
 
 @dataclass(eq=False, repr=False)

@@ -48,7 +48,7 @@ async def chapter_voices(
     """Choose a voice for each chapter: `usual` if it `is_named` by the request or speaks the
     language of the chapter, or else the default voice of that language.
 
-    A chapter that does not clearly show its language is in that of `usual`. Raises EngineLost.
+    A chapter whose language is not clear is taken to be in that of `usual`. Raises EngineLost.
     """
     directory = pipeline.directory
     offered = await directory.voices()

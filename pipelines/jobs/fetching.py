@@ -96,7 +96,7 @@ class Fetcher:
         except asyncio.CancelledError:
             await asyncio.shield(self._jobs.give_back(claimed, pause_s=0.0))
             raise
-        except Exception as error:  # of any layer; LeaseLost changes nothing more
+        except Exception as error:  # any layer may raise; LeaseLost changes nothing more
             logger.warning("recording_not_fetched", extra={"job": str(claimed.id)}, exc_info=error)
             died = not may_pass(error)
             with suppress(*MAY_PASS):  # the lease expires by itself then

@@ -42,7 +42,7 @@ _KINDS_BY_MEMBER = {
     "ppt/": "a presentation",
     "META-INF/manifest.xml": "an OpenDocument file",
 }
-_EPUB_MARK = b"mimetypeapplication/epub+zip"  # of an EPUB, at a fixed place
+_EPUB_MARK = b"mimetypeapplication/epub+zip"  # marks an EPUB, at a fixed place
 _HTML = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*+(?:<\?xml[^>]{0,200}>\s*+)?<(?:!doctype\s+)?html\b", re.I
 )

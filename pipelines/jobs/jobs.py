@@ -99,13 +99,13 @@ class Jobs(JobQueue):
         callback: Webhook | None = None,
         details: dict[str, Any] | None = None,
     ) -> Job:
-        """Creates a job, queued at once, after its `parts` are uploaded, or its recording
-        `is_fetched`.
+        """Creates a job, which is queued at once, once its `parts` are uploaded, or once its
+        recording is fetched (`is_fetched`).
 
-        `request` is kept as long as the job (`requested`); more jobs with one may wait. `callback`
-        gets the end of the job. `details` are shown in lists. A request with an Idempotency-Key
-        that runs again gets the job that it created before. Raises PlanRequired, InvalidRequest or
-        StorageUnavailable."""
+        `request` is kept as long as the job (`requested`); the limit of unfinished jobs with one is
+        higher. `callback` gets the end of the job. `details` are shown in lists. A request with an
+        Idempotency-Key that runs again gets the job that it created before. Raises PlanRequired,
+        InvalidRequest or StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
             id=operation.new_id("job"),

@@ -109,7 +109,7 @@ class JobQueue(LeasedQueue[Job]):
         units: int = 0,
         progress: float = 0.0,
     ) -> None:
-        """Stores a part of the recording or the result with its price, so that none repeats it."""
+        """Stores a part of the recording or the result with its price, so that it is done once."""
 
         def keep(session: Session, row: Job, stored: dict[str, str]) -> None:
             is_again = session.get(JobFile, (row.id, kind, number)) is not None
@@ -266,8 +266,8 @@ class JobQueue(LeasedQueue[Job]):
 
 
 def is_due(row: Job) -> bool:
-    """Whether the work of a failed job is charged: that of a failure that its owner caused, such as
-    by deleting the voice near the end."""
+    """Whether the work of a failed job is charged: if its owner caused the failure, such as by
+    deleting the voice near the end."""
     return row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
 
 

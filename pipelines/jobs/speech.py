@@ -1,6 +1,6 @@
 """Speech of long texts: block by block, then one file with chapters.
 
-Chapters are those of MP4 (a text track), and of ID3v2 (frames CHAP and CTOC,
+Chapters are marked as in MP4 (a text track) and in ID3v2 (frames CHAP and CTOC,
 https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again."""
 
 import asyncio
@@ -131,8 +131,8 @@ def most_characters(text: str, billing: Billing) -> int:
 
 def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
     """Estimates for each chapter the characters that are charged at most, and the length of the
-    speech (s). The length is that of the written text, with no number or sign put into words.
-    Blocking. Raises InvalidRequest or FileTooLarge."""
+    speech (s). The length is that of the text as written, with numbers and signs not put into
+    words. Blocking. Raises InvalidRequest or FileTooLarge."""
     chapters = [(0, 0.0)] * len(task.book.chapters)
     for number, block in task.blocks():
         with task.errors_of(number):

@@ -108,7 +108,7 @@ class Housekeeper:
         return chores
 
     def _delete(self, table: type[SQLModel], moment: datetime | None, before: datetime) -> Chore:
-        """Makes the chore that deletes the rows whose moment is before then."""
+        """Makes the chore that deletes the rows whose `moment` is earlier than `before`."""
         return partial(self._database.run, retention.delete_older, table, moment, before)
 
     async def _repeat(self, name: str, chore: Chore) -> int:

@@ -21,7 +21,7 @@ MARK = "sealed:"
 
 
 class DecryptionError(Exception):
-    """Encrypted under a key that is not known or with other associated data, or changed since."""
+    """The data was encrypted under an unknown key or with other associated data, or was changed."""
 
 
 class Encryption:

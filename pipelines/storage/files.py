@@ -303,7 +303,7 @@ class Files:
                 for piece in pieces:
                     file.write(piece)
         except FileNotFoundError as error:  # the bucket or folder is missing
-            raise OSError(f"{self._root} is not there") from error
+            raise OSError(f"{self._root} does not exist") from error
         except OSError:  # a part of it would fill a full disk further
             with suppress(OSError):
                 self._remove_path(path)

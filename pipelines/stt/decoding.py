@@ -38,7 +38,7 @@ class SessionOptions:
     owner: str = ""  # the tenant
     turns: TurnPolicy | None = None  # for a voice agent, with its events; replaces utterance_end
     speakers: SpeakerOptions | None = None  # finals get their speakers
-    # Of an agent: what a short sound may be in a language, at the time when it is decoded.
+    # For an agent: what a short sound in a language may say; asked when the sound is decoded.
     expected_sounds: Callable[[str], str | None] | None = None
 
 
@@ -168,7 +168,7 @@ class UtteranceDecoder:
         return await self.decode(ended.pcm, FINAL, ended.utterance, ended.languages)
 
     async def _transcribe(self, request: TranscriptionRequest, sounds: str | None) -> Transcript:
-        """Transcribes with the expected sounds or else the caller's prompt as the prompt."""
+        """Transcribes with `sounds` as the prompt, or else with the caller's prompt."""
         prompt = request.options.prompt
         if sounds is not None:
             prompt = sounds

@@ -211,7 +211,7 @@ class SpeakerLabels:
                 name = speaker.name_of(self._known)
                 speaker.label = name or speaker.label or next(self._letters)
         labelled = (speaker for speaker in self.heard if speaker.label)
-        # The last speaker comes last.
+        # The speaker who spoke last comes last.
         self.heard = sorted(labelled, key=lambda speaker: speaker is speakers[-1])
         return [speaker.label for speaker in speakers]
 

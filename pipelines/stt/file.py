@@ -176,8 +176,8 @@ class TranscriptionPipeline:
         stop_s: float | None = None,
     ) -> DecodedRecording:
         """Decodes the file `path` in a temporary directory, after which its length is known.
-        Decoding stops soon after `stop_s`. Speakers who are `known` are told by name. Owners take
-        turns (`AudioDecoder.decode`). Raises PipelineError or EngineError."""
+        Decoding stops soon after `stop_s`. Speakers who are `known` are labelled by name. Owners
+        take turns (`AudioDecoder.decode`). Raises PipelineError or EngineError."""
         options = await self.resolve(options)
         second = None
         first_channel = 0 if options.multichannel else None

@@ -27,11 +27,11 @@ from pipelines.text.unfinished import is_unfinished
 
 logger = logging.getLogger(__name__)
 
-# Silence after which the text is decoded speculatively. The answer begins the sooner, the less this
-# is, and the word error rate is that of longer silences (`configs/listening.yaml`).
+# Silence after which the text is decoded speculatively. A shorter one begins the answer sooner; at
+# this one, the word error rate is still that of longer ones (`configs/listening.yaml`).
 LIKELY_END_MS = 96
 # Silence after which the turn detector runs: its 30 ms are over when the recogniser begins, and the
-# audio tells as much as at the likely end. Running both at once would slow each other.
+# audio tells as much as at the likely end. Run at once, the two would slow each other.
 PAUSE_MS = 64
 INCOMPLETE = 0.01  # completeness at which a turn gets the longest wait
 UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished
@@ -69,9 +69,9 @@ class TurnJudge:
     async def judge(
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
-        """Ends the utterance the sooner, the more complete it sounds, but not before its text.
-        Without the text nothing could be answered, so waiting for it costs no time. Returns the
-        probability that the turn is complete, if it was judged."""
+        """Ends the utterance sooner the more complete it sounds, but not before its text. Without
+        the text nothing could be answered, so waiting for it costs no time. Returns the probability
+        that the turn is complete, if it was judged."""
         question = self._question
         unfinished = False
         if question is None:

@@ -21,11 +21,11 @@ from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import LONGEST_RUN, Unit, clean, is_speakable, spans
 
 FAR_WORDS = 3
-LEAST_PROBABILITY = 0.001  # of a word that was not recognised
+LEAST_PROBABILITY = 0.001  # probability of a word that was not recognised
 # The time of SequenceMatcher grows with the cube of what repeats.
 MOST_PAIRS = 100  # places in one text times places in the other of a word that begins a match
 MOST_LETTERS = 50  # letters of a word that are compared
-_NOTATION = re.compile(r"[:\\<\[$|]")  # signs of what may be silent although it has letters
+_NOTATION = re.compile(r"[:\\<\[$|]")  # notation may be silent although it has letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,8 @@ def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list
 def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
     """Yields matching blocks, except single words that match by chance.
 
-    Such a word leaves at least FAR_WORDS more words of one text on one side, and of the other text
-    on the other side. A frequent word only extends the match of its neighbours.
+    Up to the next match, one text has at least FAR_WORDS more words on one side of such a word, and
+    the other text on the other side. A frequent word only extends the match of its neighbours.
     """
     counts = Counter(alone)
     spoken_counts = Counter(keys)

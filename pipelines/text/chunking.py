@@ -34,7 +34,7 @@ MIN_FIRST_LENGTH = 8
 _LONG = 120  # a shorter sentence of an unknown language is not cut between arbitrary words
 _NUMBER_SLACK = 2.0  # factor by which the speech of a chunk with numbers may exceed its target
 LONG_FIGURE = 5 * DIGIT  # long enough to deserve a breath before it
-LEAST_TAIL = 12  # letters that the second part keeps at least
+LEAST_TAIL = 12  # fewest letters of the second part
 _LOOK_BACK = 32  # characters searched for the start of a letter
 
 _CLOSING_SIGNS = frozenset("$€£¥₹%")  # stand after a figure like a word
@@ -341,7 +341,7 @@ def _rank(before: str, after: str, words: LanguageWords, bound: frozenset[str]) 
         if last[-1:].isdigit() or last[:1].isupper():
             return None
     elif not first or not _is_letter(first[0]) or first[0].isdigit():
-        return None  # a mark is not separated from the word before it, nor a number
+        return None  # marks and numbers are not separated from the word before
     elif last[-1:].isdigit():
         if not _is_long_figure(last):
             return None  # a number is not separated from the word that it counts

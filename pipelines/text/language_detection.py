@@ -148,7 +148,7 @@ def shares_script(language: str, other: str) -> bool:
 def runs_outside(languages: frozenset[str]) -> re.Pattern[str]:
     """Matches a run of letters that `languages` do not read.
 
-    The run includes marks after it, digits that touch it and, at an end of the line, all the rest.
+    It includes marks after it, adjoining digits, and all between it and an end of the line.
     """
     letter, between = letters_outside(languages).pattern, r"[\W\d_]*+"
     edges = rf"(?:^{between}|(?<!\d)\d*+)", rf"(?:{between}$|[^\w\s]*+)"

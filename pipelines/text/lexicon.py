@@ -34,7 +34,7 @@ _STRESS = re.compile(r"([A-Z]+)([012])")  # ARPABET marks stress behind the vowe
 
 
 def to_ipa(phonemes: str, alphabet: str) -> str:
-    """Converts phonemes to IPA. Raises ValueError for an unknown alphabet, or without a sound."""
+    """Converts phonemes to IPA. Raises ValueError for an unknown alphabet or no sound."""
     if alphabet not in _ALPHABETS:
         raise ValueError(f"alphabet: {', '.join(_ALPHABETS)}")
     if alphabet == "cmu-arpabet":

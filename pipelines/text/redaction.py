@@ -22,8 +22,8 @@ from pipelines.text.normalisation.number_words import words_for
 from telemetry import metrics
 
 CONTEXT = 160  # characters before a text that may announce what is in it
-HELD = 240  # characters at most that a growing text holds back; hardly an entity is longer
-COUNTED = [*range(1000, 9001, 1000), *range(100, 901, 100), *range(100)]  # spoken for digits
+HELD = 240  # most characters that a growing text holds back; few entities are longer
+COUNTED = [*range(1000, 9001, 1000), *range(100, 901, 100), *range(100)]  # stand for digits
 JOINT = "\x1f"  # separates the parts of a text
 MERGED = "\x1e"  # stands in a mask for each JOINT that it spans
 _GIVEN, _SURNAMES, _WORDS = (PATTERNS.names[name] for name in ("given", "surnames", "words"))

@@ -336,8 +336,8 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
 def finished(text: str, language: str, *, sure: bool = True) -> int:
     """Counts the characters of a growing text that are whole sentences and lines.
 
-    A sentence at the end counts when no following text could continue it; when not `sure`, also
-    without the space or full-width stop that shows that its last mark is its last.
+    A sentence at the end counts when no following text could continue it; if `sure`, it must also
+    end with the space or full-width stop that shows that its last mark is complete.
     """
     text = unwrapped(text)
     line = text.rfind("\n") + 1

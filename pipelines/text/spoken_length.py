@@ -16,7 +16,7 @@ NAMED = 24  # a sign that espeak-ng reads by its name or its code: measured 22 w
 SPELLED_W = 9  # "double-u" in English, "double vé" in French
 COUNTED = 5000  # characters whose spoken length is counted at once
 # Letters that could be spoken in the pauses after a line and a sentence: 0.45 and 0.18 s. Short
-# sentences take longer than their letters: "No." 0.41 to 0.48 s, as long as 8.
+# sentences take longer than their letters: "No." 0.41 to 0.48 s, as long as 8 letters.
 LINE_PAUSE, SHORTEST_LINE = 8, 8
 SENTENCE_PAUSE = 5
 
@@ -48,8 +48,8 @@ def most_spoken(text: str) -> int:
 
     It does not read numbers: 10 µs for 1,000 characters, 0.2 ms where lines have one letter.
 
-    Only forms of letters exceed it, such as the French "Dr" and castling in chess, "O-O", up to
-    3.5 times.
+    Only forms made of letters exceed it, such as the French "Dr" and castling in chess, "O-O", up
+    to 3.5 times.
     """
     wide = 0 if text.isascii() else len(_WIDE.findall(text))
     signs = len(_MAY_BE_LONG.findall(text))

@@ -17,7 +17,7 @@ from pipelines.tts.voices import REMEMBERED_S, parse_id
 
 MAX_DICTIONARIES = 20
 MAX_ENTRIES = 1000
-VERSIONS = 10  # the newest ones, which a dictionary keeps
+VERSIONS = 10  # newest versions that a dictionary keeps
 KEPT_ENTRIES = 5000  # entries of all versions that a dictionary keeps
 _VERSIONS = TypeAdapter(dict[int, list[Pronunciation]])
 _NO_DICTIONARY = "no pronunciation dictionary has that id; GET /pronunciations lists them"

@@ -35,7 +35,7 @@ from telemetry.tracing import request_id
 logger = logging.getLogger(__name__)
 
 Source = Literal["TTS", "STS"]
-MAX_BYTES = 64 * 2**20  # of one speech; longer ones are not kept
+MAX_BYTES = 64 * 2**20  # bytes of one speech; longer speech is not kept
 MAX_TEXT = 10_000  # characters of a text that are kept
 MAX_OPEN = 512  # speeches that a process has on disk; half for one workspace
 MAX_STORING = 64  # speeches that a process stores at once; half for one workspace
@@ -169,7 +169,7 @@ class SpeechHistory:
     _database: Database
     _encryption: Encryption
     _files: Files
-    open_records: WeakSet[SpeechRecord] = field(default_factory=WeakSet)  # those with a file
+    open_records: WeakSet[SpeechRecord] = field(default_factory=WeakSet)  # records with a file
     _tasks: TaskSet = field(default_factory=TaskSet)
     _shares: WorkspaceShares = field(default_factory=WorkspaceShares)
 

@@ -31,16 +31,16 @@ OVERLAP_LEAD_S = 4.0
 _POLL_S = 0.1
 _START_POLL_S = 0.02
 
-# Load is work a second: it may be over 1, since long chunks take less work for a second of speech
-# than the short ones by which it is estimated.
+# Load is seconds of work per second. It may be over 1, since long chunks take less work for a
+# second of speech than the short ones by which it is estimated.
 MOST_LOAD = 1.2
 SAFETY = 0.8  # the share of its turn that a chunk takes
 SLOW = 0.1  # seconds of work per second of speech from which an engine is slow
 USUAL_S = 5.0  # weight of the usual work against the measured work, in seconds of speech
-REMEMBERED_S = 60.0  # speech or work over which the work is measured
+REMEMBERED_S = 60.0  # seconds of speech or of work over which the work is measured
 
 IN_FLIGHT = 2  # chunks of one text; replicas do not limit the chunks of a text
-_TOGETHER_S = 0.5  # arrived audio that is returned together, at most about this
+_TOGETHER_S = 0.5  # most audio, approximately, that is returned together
 # An engine may return a whole chunk at once, in several parts. The deadline of the next chunk is
 # later when all parts have arrived than when only the first has.
 _SETTLES_S = 0.03
@@ -291,9 +291,9 @@ class PrefetchWindow:
     """Keeps at most IN_FLIGHT chunks of a text in the engine, and returns their audio in order.
 
     A client that does not read stops the window (backpressure). A chunk starts when audio of the
-    chunk before was taken, so that it delays no first audio, and is ready when that chunk ends. It
-    starts together with the chunk before while no listener needs that one (`_may_overlap`), since
-    two chunks at once keep the cores busier."""
+    previous chunk was taken: it then delays no first audio, and is ready when that chunk ends.
+    While no listener waits for the previous chunk (`_may_overlap`), both run at once, which keeps
+    the cores busier."""
 
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]

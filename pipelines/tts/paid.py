@@ -149,8 +149,8 @@ class PaidSpeech:
 
     def _units_up_to(self, chunk: SpokenChunk) -> int:
         """Return the characters that are charged up to the end of a chunk. They are the share of
-        the characters typed before it, or its spoken letters if they cost more. A text may begin
-        with its most expensive part, and end with markup that is never spoken."""
+        the characters typed up to there, or the letters spoken up to there if these cost more. A
+        text may begin with its most expensive part, and end with markup that is never spoken."""
         units = self.charge.units
         passages = self.plan.passages
         typed = self.plan.typed_up_to(chunk.text_end)

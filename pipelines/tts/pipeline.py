@@ -88,8 +88,8 @@ class SpeechPlan:
     unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
 
     def typed_up_to(self, place: int) -> int:
-        """Count the characters of the request's text up to a place in it that voices read: none of
-        markup, nor of dropped text."""
+        """Count the characters that voices read in the request's text up to a place: not those of
+        markup, or of dropped text."""
         return sum(
             min(place, len(part.text)) if part.read is None else part.read.count_up_to(place)
             for part in self.passages
@@ -302,8 +302,8 @@ class SpeechPipeline:
 
     async def stream(self, plan: SpeechPlan) -> AsyncGenerator[SpokenChunk, None]:
         """Yields speech as soon as the engine returns it; closing it stops the work. Raises
-        EngineError, also after the first chunks, and InvalidRequest for silence only, or after
-        speech that became much longer than counted."""
+        EngineError, also after the first chunks, and InvalidRequest for speech that is only
+        silence, or much longer than counted."""
         run, chunk = await self._replan_after_swap(plan, self._start)
         async with aclosing(run):
             if chunk is None:

@@ -328,7 +328,7 @@ class PassageReader:
         text = token.text
         at = token.start
         places = [(place, place + 1) for place in range(at, at + len(text))]
-        if token.has_entities:  # line feeds are spaces there
+        if token.has_entities:  # in markup, line feeds are spaces
             letters = list(_LETTER.finditer(text))
             places = [(at + letter.start(), at + letter.end()) for letter in letters]
             text = "".join(unescape(letter[0]) if letter[0].strip() else " " for letter in letters)

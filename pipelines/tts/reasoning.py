@@ -31,7 +31,7 @@ class ReasoningFilter:
 
     def __init__(self) -> None:
         self._before = ""  # the last character passed on
-        self._held = ""  # what may become a tag; of reasoning, its end
+        self._held = ""  # text that may become a tag; in reasoning, its end tag
         self._name = ""  # name of the tag whose reasoning is not over
 
     def feed(self, text: str) -> str:

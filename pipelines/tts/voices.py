@@ -160,7 +160,7 @@ class VoiceDirectory:
     _models: Mapping[str, TTSModel]
     _config: VoicesConfig
     _custom: ReadyCustomVoices | None = None  # None: only the models have voices
-    # A lost replica stays here: its voices answer 503.
+    # A model without replicas stays here: its voices answer 503.
     _seen: dict[str, ModelInfo] = field(default_factory=dict)
     usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
 
@@ -235,7 +235,7 @@ class VoiceDirectory:
         self, wanted: str, workspace_id: int | None, field: str = "voice_id"
     ) -> AvailableVoice:
         """Find the voice of that id or name, which the request has in `field`, else the voice that
-        its engine itself calls so, such as `af_bella`. Raises as `find`."""
+        has this name in its engine, such as `af_bella`. Raises as `find`."""
         key = key_of(wanted)
         is_id = parse_id(wanted) is not None
         offered = await self.voices()

@@ -59,7 +59,7 @@ class CheckedSamples:
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    # float32 [k, 256], one embedding a file, or of a single file one for each of its pieces. A mean
+    # float32 [k, 256], one embedding for each file, or for each piece of a single file. A mean
     # would hide a second speaker.
     speakers: Embeddings
 
@@ -91,7 +91,7 @@ class SampleChecker:
         return await asyncio.to_thread(self._compare, checked)
 
     async def convert(self, files: Sequence[SampleFile], owner: Owner = "") -> list[SampleFile]:
-        """Convert recordings in formats that are not stored to WAV. Raises as `check`."""
+        """Convert to WAV the recordings in formats that are not stored. Raises as `check`."""
         converted = []
         for file in files:
             if await asyncio.to_thread(_media_type, file.path) is None:
@@ -188,8 +188,8 @@ class SampleChecker:
         share = len(speech) / len(pcm)
         if share < rules.min_speech_share:
             raise InvalidAudio(
-                f"files: {name!r} holds too little speech: {share:.0%} of it, and "
-                f"{rules.min_speech_share:.0%} are needed"
+                f"files: {name!r} holds too little speech: {share:.0%}, and at least "
+                f"{rules.min_speech_share:.0%} of its length is needed"
             )
         level = level_dbfs(speech)
         if level < rules.min_level_dbfs:

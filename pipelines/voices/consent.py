@@ -42,7 +42,7 @@ class ConsentSentence:
 
     language: str  # ISO 639-1 code
     text: str
-    words: tuple[str, ...]  # the random ones
+    words: tuple[str, ...]  # the random words
     expires: int  # seconds since the epoch
 
 
@@ -182,7 +182,7 @@ class Consent:
         alignment = fuzz.partial_ratio_alignment(wanted, got)
         if alignment is None or alignment.score < self._config.likeness:
             return False
-        # A refusal is as like the sentence as one that is misheard, and a word longer.
+        # A refusal is as similar to the sentence as a misheard sentence, and a word longer.
         around = got[max(0, alignment.dest_start - MARGIN) : alignment.dest_end].split()
         if not {*self._config.sentences[sentence.language].refusals}.isdisjoint(around):
             return False

@@ -68,7 +68,7 @@ class VoiceFile(BaseModel):
     consent_by: Annotated[str, Field(pattern=r"^(user|key):[0-9]{1,20}$")] | None
     consent_address: Annotated[str, Field(max_length=64)] | None
     consent_at: AwareDatetime | None
-    consent_claimed: bool = False  # an earlier file claimed it, which its passphrase could forge
+    consent_claimed: bool = False  # stated only by a file, which its passphrase could forge
     pack: bytes = Field(max_length=MOST_BYTES)
     report: VoiceReport | None
 
@@ -224,7 +224,7 @@ class VoiceLibrary:
             raise InvalidRequest(
                 "file: does not contain the speaker's consent, which is required here"
             )
-        if passphrase:  # who knows it can make such a file
+        if passphrase:  # knowing it suffices to make such a file
             file.consent_claimed = True
         if custom.consent.needed == "spoken":
             field = "passphrase" if passphrase else "file"
@@ -304,8 +304,8 @@ def is_consent_claimed(voice: Voice) -> bool:
 
 
 def code_digest(code: str) -> bytes:
-    """Return the digest that is stored of the code of a share. A fast hash suffices, since codes
-    are random."""
+    """Return the digest under which the code of a share is stored. A fast hash suffices, since
+    codes are random."""
     return hashlib.sha256(code.encode()).digest()
 
 
@@ -320,7 +320,7 @@ def _change(session: Session, principal: Principal, share_id: UUID | None, *, ac
     if accept:
         statement = update(VoiceShare).where(col(VoiceShare.id) == share_id)
         statement = statement.values(accepted_at=row.accepted_at or utc_now(), expires_at=None)
-        # A workspace has one share of a voice, so that its end is the end.
+        # A workspace has only one share of a voice, so that ending it ends all access.
         others = delete(VoiceShare).where(col(VoiceShare.voice_id) == row.voice_id)
         others = others.where(col(VoiceShare.workspace_id) == mine)
         change_rows(session, others.where(col(VoiceShare.id) != share_id))

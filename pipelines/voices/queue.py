@@ -28,7 +28,7 @@ from pipelines.voices.report import Preview
 from pipelines.voices.voice_object import voice_event
 from telemetry import metrics
 
-STILL_SPOKEN = timedelta(hours=1)  # a pack that was replaced, by what began before then
+STILL_SPOKEN = timedelta(hours=1)  # work that began earlier may use a replaced pack for so long
 
 
 @dataclass(eq=False, repr=False)
@@ -124,7 +124,7 @@ class VoiceQueue(LeasedQueue[Voice]):
             expire_these_files(session, [first.report_file or ""], utc_now())
             voice.status = "ready"
             voice.similarity = similarity
-            # A version keeps what it replaces, which is deleted with it.
+            # A version keeps the pack that it replaces, which is deleted with it.
             voice.pack_file, voice.pack_digest = first.pack_file, first.pack_digest
             first.engine = engine
             first.similarity = similarity

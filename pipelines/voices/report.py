@@ -1,6 +1,6 @@
 """The result of a fit: the voice pack or the reason of the failure, and the report. The report is
-also stored for a voice that fails. It holds some seconds of a recording, so that it is stored
-encrypted, like the samples."""
+also stored for a voice that fails. It holds some seconds of a recording, so it is stored encrypted,
+like the samples."""
 
 import base64
 import binascii
@@ -85,10 +85,10 @@ class Judged(_ReportPart):
     similarity: FiniteFloat = Field(description="Cosine similarity; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
     replaced_similarity: FiniteFloat | None = None  # similarity of the voice that it replaces
-    recordings_similarity: FiniteFloat | None = None  # other recordings to held-out ones
+    recordings_similarity: FiniteFloat | None = None  # of other recordings to held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
-        description="Similarity by CAM++, which the search does not use; others have about 0.1.",
+        description="Similarity by CAM++, unused by the search; different speakers have about 0.1.",
     )
     stock_second_similarity: FiniteFloat | None = None
     recordings_second_similarity: FiniteFloat | None = None

@@ -59,7 +59,7 @@ UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
 LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 REPORT_URL_TTL_S = 3600.0
 MOST_RECORDINGS = 30  # recordings of a voice with its versions
-FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # failures on plans with fewer voices
+FAILED_IN, LEAST_FAILURES = timedelta(days=1), 3  # failures allowed on plans with fewer voices
 NO_REPORT = "there is no report of this voice"
 TOO_SHORT_FOR_CONSENT = (
     "files: to compare their speaker with that of the consent, one recording must have at least 12"
@@ -249,7 +249,7 @@ class CustomVoices:
         samples = await self.database.read(voices.recordings_of, voice)
         try:
             return StoredReport(voice, samples, VoiceReport.model_validate_json(data))
-        except ValidationError as error:  # its text would have values of the report
+        except ValidationError as error:  # its text would quote values of the report
             extra = {"voice_id": str(voice.id), "wrong_fields": error.error_count()}
             logger.error("voice_report_unreadable", extra=extra)
             raise NotFound(NO_REPORT) from None
@@ -268,7 +268,7 @@ class CustomVoices:
             for file_id in file_ids:
                 await self.files.delete(workspace_id, file_id)
             await self.database.forget_deleted()
-        except (StorageUnavailable, DatabaseError):  # they have expired: housekeeping tries again
+        except (StorageUnavailable, DatabaseError):  # housekeeping tries again: they have expired
             logger.warning("voice_files_not_deleted", extra={"voice_id": str(voice_id)})
 
     async def _made_before(self, principal: Principal, operation: Operation) -> Voice | None:

@@ -27,7 +27,7 @@ class NewVoice:
     gender: VoiceGenderGiven = "neutral"
     consent: str | None = None  # attested in words
     consent_token: str | None = None  # token of a spoken sentence
-    reader: Embedding | None = None  # of the consent phrase, to be compared with the recordings
+    reader: Embedding | None = None  # voice in the consent phrase, to compare with the recordings
     address: str | None = None  # address of the client
     earlier: Voice | None = None  # voice of which it becomes a version, in the same language
 

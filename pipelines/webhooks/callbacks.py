@@ -34,7 +34,7 @@ CALLBACK_REQUEST = TypeAdapter(CallbackRequest)
 
 
 def without_password(url: str) -> tuple[str, dict[str, str]]:
-    """Splits user name and password from a URL; returns it and the header that has them."""
+    """Splits user name and password from a URL; returns the rest, and a header with them."""
     scheme, slashes, rest = url.partition("//")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     user, at, host = authority.rpartition("@")

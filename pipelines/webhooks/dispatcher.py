@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 0.5
 AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
-AT_ONCE_FOR_ONE = 4  # webhook: one that is slow does not delay another
-AT_ONCE_FOR_WORKSPACE = 16  # and many slow ones of one workspace do not delay those of others
+AT_ONCE_FOR_ONE = 4  # per webhook, so that a slow one does not delay another
+AT_ONCE_FOR_WORKSPACE = 16  # so that slow webhooks of a workspace do not delay those of others
 _OF_WEBHOOK = Share(ceiling=AT_ONCE_FOR_ONE)
 _OF_WORKSPACE = Share(ceiling=AT_ONCE_FOR_WORKSPACE, spares=8)
-SLOW_S = 4.0  # an attempt that takes longer, whatever its outcome, puts its workspace
-SLOW_FOR = timedelta(minutes=10)  # time for which such a workspace counts as slow
+SLOW_S = 4.0  # an attempt that takes longer makes its workspace slow, whatever its outcome
+SLOW_FOR = timedelta(minutes=10)  # time for which a workspace then counts as slow
 AT_ONCE_SLOW = 64  # places that slow workspaces share
 MAX_SLOW = 1000  # workspaces that are remembered
 STORING_S = 0.05  # counts against a workspace for each attempt: refused addresses take no time

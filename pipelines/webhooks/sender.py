@@ -36,13 +36,13 @@ MAX_ANSWER_BYTES = 16 << 10  # read and discarded, so that a receiver can finish
 ANSWER_S = 1.0  # wait for the body, after the status has arrived
 RESOLVING_AT_ONCE = 256
 TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may succeed
-LASTING = ("dns", "tls", "refused_address")  # errors after which none will
+LASTING = ("dns", "tls", "refused_address")  # errors after which no other try succeeds
 FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a file that is fetched
-FETCH_GRACE_S = 30.0  # tolerated waiting for it, and one second more for each
-FETCH_BYTES_PER_S = 125_000.0  # bytes that have arrived, as for uploads
+FETCH_GRACE_S = 30.0  # how long a server may keep the service waiting, apart from its bytes
+FETCH_BYTES_PER_S = 125_000.0  # so many bytes allow it another second, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
-# A receiver that restarts closes idle connections at any time: a message that finds one closed
-# takes the next.
+# A receiver that restarts closes idle connections at any time: a message whose connection is closed
+# takes the next one.
 STALE, STALE_MS = 8, 500
 
 
@@ -50,7 +50,7 @@ class AddressRefused(OSError):
     """The host name of the receiver resolves to an address that is not allowed."""
 
     def __init__(self) -> None:
-        # One text for all addresses: aiohttp joins different ones to an error of another class.
+        # One text for all addresses: aiohttp joins different texts into an error of another class.
         super().__init__(errno.EACCES, "connections to this address are not allowed")
 
 
@@ -171,7 +171,7 @@ class Sender:
         """Yield the bytes at the address, in pieces. Raises FetchFailed, FileTooLarge, or
         InvalidUrl if another attempt would fail too, for example because a server sends too
         slowly."""
-        wait = aiohttp.ClientTimeout(  # `connect` with finding the address
+        wait = aiohttp.ClientTimeout(  # `connect` includes finding the address
             total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
         )
         left = most_bytes

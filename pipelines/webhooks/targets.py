@@ -15,7 +15,6 @@ from pipelines.errors import InvalidUrl
 Network = IPv4Network | IPv6Network
 
 MAX_URL_CHARACTERS = 2048
-LOW_PORTS = (443, 8443)  # and those from 1024
 
 _CLOSED = load_yaml(
     TypeAdapter(tuple[Network, ...]), str(Path(__file__).with_name("closed_networks.yaml"))
@@ -57,8 +56,8 @@ def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network])
         raise InvalidUrl("url: must have no user name or password")
     if "#" in text:
         raise InvalidUrl("url: must have no fragment")
-    if port not in LOW_PORTS and port < 1024:
-        raise InvalidUrl("url: the port must be 443, 8443, or 1024 and more")
+    if port < 1024 and port != 443:
+        raise InvalidUrl("url: the port must be 443, or 1024 and above")
     _check_host(host, own_hosts, allowed)
 
 

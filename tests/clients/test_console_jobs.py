@@ -146,6 +146,17 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
     wait_until(page, f"{ROW}.includes('its turn, behind 1 of your jobs')")
 
 
+def test_the_list_is_read_again_after_the_network_was_away(page: Page) -> None:
+    page.command("Network.enable")
+    online(page, is_online=False)
+    go(page, "speak")
+    go(page, "jobs")
+    wait_until(page, "failed()")
+    online(page, is_online=True)
+    wait_until(page, "!failed()")
+    assert run(page, "document.body.innerText.includes('There are no jobs yet')")
+
+
 def test_an_upload_that_the_service_no_longer_has_is_forgotten(page: Page) -> None:
     page.call(ADD.replace(".voices", ".jobs"), 1120)
     page.command("Network.enable")

@@ -40,7 +40,7 @@ class LettersEngine(EmbeddingEngine):
         texts = []
         for item in request.inputs:
             if not isinstance(item, str) and max(item) > 0x10FFFF:
-                raise InvalidEngineRequest(f"input: {max(item)} is no token; send text")
+                raise InvalidEngineRequest(f"input: {max(item)} is not a token; send text")
             texts.append(item if isinstance(item, str) else "".join(map(chr, item)))
         for start in range(0, len(texts), BATCH):
             counts = np.ones((len(texts[start : start + BATCH]), DIMENSIONS), np.float32)

@@ -61,7 +61,7 @@ class FileQuery(CursorQuery):
     )
     order: Literal["asc", "desc"] = "desc"
     purpose: str | None = Field(
-        default=None, max_length=200, description="Only `batch` has files; others list nothing."
+        default=None, max_length=200, description="Any value except `batch` lists nothing."
     )
 
 

@@ -116,7 +116,7 @@ async def stalled_sign_ups(attacker: Attacker) -> None:
 
 @looped_attack(loops=60, accounts=1)
 async def dripped_bodies(attacker: Attacker, number: int) -> None:
-    """Bodies of which a byte comes every 2 seconds, so that no idle timeout expires."""
+    """Bodies that send a byte every 2 seconds, so that no idle timeout expires."""
     path = TEXTS[number % len(TEXTS)]
     key = attacker.key(number)
     async with attacker.raw() as connection:

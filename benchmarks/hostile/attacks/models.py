@@ -53,7 +53,7 @@ async def leave_after(attacker: Attacker, seconds: float, asking: Awaitable[obje
 
 @attack()
 async def equal_neighbours(attacker: Attacker) -> None:
-    """No attack: two clients that behave as well. What it costs to share the machine fairly."""
+    """No attack: two more well-behaved clients. Shows the cost of sharing the machine fairly."""
     audio = await asyncio.to_thread(Path(attacker.target.clip).read_bytes)
 
     async def live(_: int) -> None:
@@ -170,7 +170,7 @@ async def correction_flood(attacker: Attacker) -> None:
 
 @looped_attack(loops=8, accounts=1, plan="enterprise")
 async def correction_of_lines(attacker: Attacker, number: int) -> None:
-    """Free corrections by rules, of texts with the number of short lines that takes longest."""
+    """Free corrections by rules, of texts whose number of short lines takes longest to correct."""
     await attacker.post("/v1/chat/completions", attacker.key(number), json=FREE_CORRECTION)
 
 

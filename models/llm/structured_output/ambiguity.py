@@ -100,7 +100,7 @@ class Alternative:
         if shared != {"object"} or self.values.listed is not None:
             return False
         names = {name for name, values in self.properties.items() if values.listed != frozenset()}
-        # Answers have only properties that are named, if any is.
+        # If any property is named, answers have no others.
         if (self.properties or self.required) and other.required - names - self.required:
             return True
         if other.is_closed and self.required - other.properties.keys():

@@ -144,7 +144,7 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     call = build.choice(*named.values())
     first = named.get(request.first_tool or "", call)
     more = build.sequence(newline, mark, call)
-    # Used twice, it becomes a rule, which llama.cpp repeats by name: it bounds other repetitions.
+    # Used twice, it is a rule. llama.cpp repeats rules by name, and bounds other repetitions.
     others = build.sequence(more, build.repeat(more, 0, max(most - 2, 0)))
     several = build.sequence(first, build.repeat(others, 0, min(most - 1, 1)))
     root = build.sequence(mark, several)
@@ -174,8 +174,8 @@ def schema_of_arguments(function: dict[str, Any]) -> dict[str, Any]:
 
 
 def compile_enforced(request: GenerationRequest, compile_: Callable[[GenerationRequest], T]) -> T:
-    """Compiles the request, or else with only what is enforced of tools that are not strict: OpenAI
-    takes any schema of these. Raises the SchemaError of the whole request."""
+    """Compiles the request. If that fails, reduces the schemas of tools that are not strict to what
+    is enforced, since OpenAI accepts any of these. Raises the SchemaError of the whole request."""
     try:
         return compile_(request)
     except SchemaTooLarge:
@@ -199,7 +199,7 @@ def _only_enforced(tool: dict[str, Any]) -> dict[str, Any]:
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:
     """Derives text of any length without the marker, then perhaps a marker and calls; unambiguous.
 
-    It has a state per matched character of the marker. `<` is only the first, so a mismatch
+    It has a state per matched character of the marker. `<` occurs only as the first, so a mismatch
     restarts.
     """
     states = [build.nonterminal() for _ in MARK]

@@ -59,8 +59,8 @@ def at_place(place: str) -> Iterator[None]:
 class WorkBudget:
     """Budget of CPU time for compiling a grammar, whose schemas are untrusted.
 
-    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the
-    thread sleeps as long as it works, a millisecond at a time: it holds the GIL, for which the
+    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the thread
+    sleeps as long as it works, a millisecond at a time: while it works, it holds the GIL, and the
     streams wait.
     """
 
@@ -70,7 +70,7 @@ class WorkBudget:
         self._rests = rests
         self._rested_at = 0.0  # CPU time of the thread
         self._until: float | None = None
-        self._steps = 0  # steps since the clock was read, which costs as much as some steps
+        self._steps = 0  # steps since the clock was read, which costs as much as several
 
     def spend(self, steps: int = 1) -> None:
         """Raises SchemaTooSlow when the time is spent, or the work is cancelled."""
@@ -295,7 +295,7 @@ class Grammar:
 
 
 def without(ranges: Ranges, holes: Iterable[tuple[int, int]]) -> Ranges:
-    """Removes `holes` from code points, and surrogates, which no text has."""
+    """Removes `holes` and surrogates, which no text has, from code points."""
     kept = ranges
     for low, high in (*holes, _SURROGATES):
         cut = [[(a, min(b, low - 1)), (max(a, high + 1), b)] for a, b in kept]

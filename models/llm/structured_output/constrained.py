@@ -45,8 +45,8 @@ class ConstrainedAnswers:
 
         The grammar is our own, so that it agrees with ParserState. llguidance compiles schemas that
         our compiler does not support (such as with `patternProperties`): such an answer obeys its
-        schema, but is cut off when its tokens are spent. It does not get schemas that are too
-        large, because its work can neither be cancelled nor bounded.
+        schema, but is cut off when its tokens are spent. llguidance does not get schemas that are
+        too large, because its work can neither be cancelled nor bounded.
 
         Takes some milliseconds, up to a second for a large schema.
         """

@@ -123,7 +123,7 @@ def is_vacuous(key: str, value: Any) -> bool:
 
 def enforced(schema: Any) -> Any:
     """Leaves out, at each level of a schema, the keywords that our compiler or llguidance does not
-    enforce, or not always, and what depends on them: it allows whatever the schema allows.
+    always enforce, and what depends on them. The result allows whatever the schema allows.
 
     An alternative of `oneOf` becomes one of `anyOf`.
     """

@@ -28,7 +28,7 @@ from models.memory import give_back
 
 POLL_S = 2.0  # how often a stream without output checks that the loop is alive
 STOP_S = 10.0  # timeout for the loop to end; a step takes less
-PADDED_TOKENS = 4096  # cached tokens that a step reads are padded to a multiple, for CUDA graphs
+PADDED_TOKENS = 4096  # for CUDA graphs, the cached tokens of a step are padded to a multiple
 SALTED = 3  # first tokens of a prompt that carry the cache salt, 31 bits each
 _SALT_MASK = 2**31 - 1
 
@@ -203,7 +203,7 @@ class _Router(OutputRouter):
         self.streams: dict[str, BatchStream] = {}
 
     def owner(self, request_id: str) -> str:
-        """Returns the owner of a stream; a cancelled stream owns itself."""
+        """Returns the owner of a stream; a cancelled stream is its own owner."""
         stream = self.streams.get(request_id)
         return request_id if stream is None else stream.owner
 
@@ -231,10 +231,10 @@ def _start(manager: Any) -> None:
 
 
 def repeat_without_memory(processor: Any, limit: BatchLimit) -> None:
-    """Repeats a step that finds too little memory with half of its tokens.
+    """Repeats a step that runs out of memory, with half of its tokens.
 
-    The library would fail all requests. Here only a request fails whose single token finds too
-    little memory. `limit` is that of the tokens in a step.
+    The library would fail all requests. Here a request fails only if a single token of it runs out
+    of memory. `limit` bounds the tokens of a step.
     """
     step = processor._generation_step
     most = processor.max_batch_tokens
@@ -270,7 +270,7 @@ def _undo_step(request: Any) -> None:
     state.position_offset -= request.query_length
     tokens = [*state.initial_tokens, *state.generated_tokens]
     state.remaining_prefill_tokens = tokens[state.position_offset :]
-    state.status = RequestStatus.PREFILLING  # of one token, if it generates
+    state.status = RequestStatus.PREFILLING  # of one token, for a request that is generating
 
 
 def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:

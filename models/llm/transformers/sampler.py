@@ -39,7 +39,7 @@ class TokenSampler:
         self._seed = secrets.randbelow(SEEDS) if sampling.seed is None else sampling.seed
         self._matcher = None if answer is None else answer.matcher
         self._random: Any = None
-        self._drawn: tuple[int, Any] = -1, None  # the last token with a draw, and the state before
+        self._drawn: tuple[int, Any] = -1, None  # last token drawn, and the state before it
         self._seen = 0  # tokens that `_counts` and `_matcher` have consumed
         self._counts: Counter[int] = Counter()
 
@@ -48,7 +48,7 @@ class TokenSampler:
         return self
 
     def random(self, device: Any, token: int) -> Any:
-        """Returns the random number generator of the stream, to draw its token of that number.
+        """Returns the random number generator of the stream, to draw its token number `token`.
 
         A step that is repeated draws the same numbers again.
         """
@@ -116,7 +116,7 @@ class BatchSampler(ContinuousBatchingLogitsProcessor):
         return torch.zeros(len(requests_with_new_token), dtype=torch.int32)
 
     def __call__(self, scores: Tensor, tensor_arg: Tensor) -> Tensor:
-        """Samples from scores, float32 [n, size]; returns 1 at the sampled tokens, and else 0."""
+        """Samples from scores, float32 [n, size]; returns 1 at the sampled tokens, 0 elsewhere."""
         rows = len(scores)
         temperature, top_k, top_p, min_p = self._settings[:rows].unsqueeze(2).unbind(1)
         likely, tokens = ((scores + self._bias[:rows]) / temperature).sort(dim=-1, descending=True)

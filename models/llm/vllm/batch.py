@@ -16,7 +16,7 @@ from models.llm.token_engine import Step, TokenRequest, TokenStream
 from models.llm.vllm.tether import Tether
 from models.memory import give_back
 
-# Read by vLLM when it is imported, and by its processes.
+# Variables that vLLM reads when it is imported, and its processes when they start.
 for _name, _value in {
     "VLLM_NO_USAGE_STATS": "1",  # it would send the model's name and the hardware to its makers
     "VLLM_CONFIGURE_LOGGING": "0",  # the replica's logs are configured already
@@ -51,8 +51,8 @@ class VllmStream(TokenStream):
 class VllmBatch:
     """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost.
 
-    vLLM's client runs on an event loop of its own, in a thread, because it belongs to one loop, and
-    checks grammars and converts outputs there.
+    vLLM's client belongs to one event loop, on which it checks grammars and converts outputs. That
+    loop runs in a thread of its own.
     """
 
     def __init__(self, folder: Path, config: VllmChatConfig) -> None:
@@ -153,7 +153,7 @@ class VllmBatch:
             os.environ[SOCKETS] = sockets
             try:
                 llm = self._llm = AsyncLLM.from_engine_args(arguments)
-            except BaseException as error:  # for `__init__`
+            except BaseException as error:  # raised by `__init__`
                 started.set_exception(error)
                 return
             finally:  # the next model has a folder of its own

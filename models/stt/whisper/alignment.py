@@ -36,7 +36,7 @@ def words_from(
 
 def _with_lengths(words: list[Word]) -> Iterator[Word]:
     """Yields the words with a length each: words that the alignment put on one instant share the
-    time of the word that they touch, if there is any, by their letters."""
+    time of the word that they touch, if any, in proportion to their letters."""
     runs: list[list[Word]] = []
     for word in words:
         touches = bool(runs) and word.start <= runs[-1][-1].end

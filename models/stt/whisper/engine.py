@@ -58,7 +58,7 @@ from models.stt.whisper.processes import WhisperProcesses
 from models.weights.store import WeightStore
 
 LOOP_TOKENS = 4  # tokens in a row that may not occur twice, so that the decoder leaves a loop
-LOST_LOGPROB = -0.6  # of a text that may be that of a decoder in a loop
+LOST_LOGPROB = -0.6  # a text below it may come from a decoder in a loop
 MAX_TEXT = 224  # tokens: half of the decoder's window, as the prompt may take the other half
 
 
@@ -168,7 +168,7 @@ class WhisperEngine(STTEngine):
     def _recounted(self, job: DecodingJob, whole: Transcript) -> Transcript:
         """Repeats a repeated word as often as the sound does.
 
-        Where the text may be that of a decoder that lost count, a few repetitions are decoded.
+        If the decoder may have lost count, only a few of the repetitions are decoded.
         """
         request = job.request
         if not (job.recounts and request.budget.is_wanted()):
@@ -205,7 +205,7 @@ class WhisperEngine(STTEngine):
         return times > 0 and coverage.cut_at(request, words) is not None
 
     def _may_be_lost(self, request: TranscriptionRequest, whole: Transcript) -> bool:
-        """Whether a text may be that of a decoder that was caught in a repetition."""
+        """Whether a text may come from a decoder that was caught in a repetition."""
         words = words_of([whole])
         if len(words) <= 1 or coverage.cut_at(request, words) is not None:
             return True
@@ -214,8 +214,8 @@ class WhisperEngine(STTEngine):
     def _few_repetitions(
         self, job: DecodingJob, least_times: int = repetition.LEAST_TIMES
     ) -> Transcript | None:
-        """Decodes the speech with few of its repetitions, whose text does not end in a loop, and
-        sets their onsets; None without repetitions, for a second try, or beyond the budget."""
+        """Decodes the speech with few of its repetitions, to avoid a loop, and sets the onsets of
+        all. None without repetitions, for a second try, or beyond the budget."""
         request = job.request
         onsets_s = repetition.onsets_s(request.pcm) if job.shortens and job.language else []
         job.shortens = False
@@ -242,9 +242,9 @@ class WhisperEngine(STTEngine):
         return Transcript(job.language, job.probability, (segment,), scores=job.scores)
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
-        """Decodes speech whose text repeats itself in two parts; None for speech without a pause.
+        """Decodes in two parts the speech whose text repeats itself; None without a pause.
 
-        Often the speech itself repeats. Shorter parts then do not, and cost less than more tries.
+        Often the speech itself repeats. Its parts may not, and cost less than more tries.
         """
         request = job.request
         if len(request.speech) < 2 or not job.affords(request.seconds):
@@ -291,8 +291,8 @@ class WhisperEngine(STTEngine):
         return transcripts
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:
-        """Encodes requests one by one, as a batch would take CTranslate2 as long. Interims get the
-        least silence, since they may be less accurate."""
+        """Encodes requests one by one, since a batch would not be faster in CTranslate2. Interims
+        get the least silence, since they may be less accurate."""
         shortest_s = self._shortest_padding_s
         return [
             self._window.encode(request.pcm, shortest_s if request.urgency == INTERIM else None)

@@ -14,8 +14,8 @@ from models.stt.options import RecognitionOptions
 # at -40 dB and in noise down to -3 dB, one lay below -0.9 with a no-speech probability above 0.3,
 # and it was wrong; all texts of hummed babble lay there.
 DOUBTFUL_LOGPROB = -0.4  # a lower one is a hallucination if the no-speech probability is high
-UNLIKELY_LOGPROB = -0.9  # a lower one is, if the no-speech probability is half as high
-LONG = 10  # tokens: the mean of fewer says little, as of a word that is repeated
+UNLIKELY_LOGPROB = -0.9  # a lower one is a hallucination at half that no-speech probability
+LONG = 10  # tokens; the mean of fewer says little, such as of one repeated word
 IMPROBABLE_LOGPROB = -1.3  # a lower one is always a hallucination
 
 

@@ -1,6 +1,6 @@
 """Converts texts in languages of India to the script of their language.
 
-Whisper writes Indian languages that it has hardly learnt by their sound, in Latin letters or in the
+Whisper spells Indian languages that it hardly knows as they sound, in Latin letters or in the
 script of a language that it knows better. All these scripts have one origin, and their letters are
 at the same positions in their blocks (The Unicode Standard, chapter 12). So a letter is converted
 by moving it to another block, and one table of sounds, in Devanagari, serves all languages.
@@ -64,8 +64,8 @@ def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
 def _moved(letter: str, block: int) -> str:
     """Returns the same letter of another block.
 
-    A script without it has the letter before it instead, as Tamil writes k, kh, g and gh alike; in
-    place of a short vowel, the letter after it.
+    If a script lacks it, the letter before it is used, as Tamil writes k, kh, g and gh alike, or
+    for a short vowel the letter after it.
     """
     position = ord(letter) % _BLOCK
     if ord(letter) - position == block:

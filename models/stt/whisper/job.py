@@ -15,7 +15,7 @@ SPARE_TOKENS = 16  # added to the tokens that the duration allows
 # length takes. Measured on one core: 10.7 ms a token, 58 ms a call besides, 25 to 45 ms for the
 # alignment, and for the encoder 0.075 s for 6 s of audio and 0.68 s for 30 s.
 BUDGET_FACTOR = 2.6
-RESERVE_FACTOR = 0.3  # added for a text of few repetitions, after a loop has spent the budget
+RESERVE_FACTOR = 0.3  # added to decode few repetitions, after a loop has spent the budget
 CALL_TOKENS = 10
 ORDINARY_TOKENS_PER_S = 4.0
 DENSE_ORDINARY_TOKENS_PER_S = 8.0
@@ -56,7 +56,7 @@ class DecodingJob:
     no_repeat: int = 0  # tokens in a row that may not occur twice in the text; 0: no limit
     is_again: bool = False  # whether decoding with the prompt has failed
     shortens: bool = True  # whether it may still be decoded with few of its repetitions
-    onsets_s: Sequence[float] = ()  # of all repetitions, where few were decoded
+    onsets_s: Sequence[float] = ()  # onsets of all repetitions, where few were decoded
 
     @property
     def prompt(self) -> str:

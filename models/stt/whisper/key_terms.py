@@ -15,15 +15,15 @@ from rapidfuzz import fuzz, process
 
 from models.stt.base import Word
 
-# Least similarity of spellings, of 100. Measured in the tuned half of `benchmarks.stt.key_terms`:
-# at 50, a term is written in place of another.
+# Least similarity of spellings (0 to 100). Measured in the tuned half of
+# `benchmarks.stt.key_terms`: at 50, a term is written in place of another.
 MIN_SIMILARITY = 60.0
 MAX_TERMS = 12  # terms in one prompt
 # Confidence from which a word is taken as right. Measured with 79 terms: all 14 names that were
 # written as other words had less, and 6 instead of 9 of 10 sentences without names are decoded
 # again.
 SURE = 0.8
-MORE_WORDS = 2  # a term may be written by so many more words than it has
+MORE_WORDS = 2  # a term may be misheard as this many more words than it has
 # Least probability of a term (geometric mean over its tokens) for a second decoding. Measured with
 # 80 terms: at least 0.05 for terms that were said; at most 0.04 for others, and less than this
 # threshold for nine of ten of them.

@@ -156,7 +156,7 @@ class WhisperProcesses:
 
     @property
     def _is_some_left(self) -> bool:
-        """Whether a process is there: one that is in use may be restarting at this moment."""
+        """Whether a process exists; one that is in use may be restarting just now."""
         return any(process.is_started or process not in self._idle for process in self._all)
 
     def _pause_s(self) -> float:

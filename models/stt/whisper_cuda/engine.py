@@ -1,8 +1,8 @@
 """Whisper on CTranslate2 and a GPU, features by torchaudio, decoded in batches. GPU profile.
 
 Not run on a GPU yet: the tests compute on a CPU. The network is in the replica's process, not in a
-child process as for a CPU: a batch is done soon, so that a call needs no end before its time, and
-features and states stay in the memory of the GPU.
+child process as for a CPU: a batch is soon done, so no call has to be ended early. Features and
+states stay in the memory of the GPU.
 """
 
 from collections.abc import Callable, Sequence

@@ -149,8 +149,8 @@ class TorchWhisper(LoadedNetwork):
             raise EngineError(f"the model in {folder.name} cannot be loaded: {error}") from error
         self.device: str = self._network.device.type
         # cuDNN's attention prepares each new length, and each token makes one. On an H100 with
-        # Whisper base the first four windows take 1.5 s without it and 8.0 s with it, and a longer
-        # text than before 1.0 s and 3.7 s.
+        # Whisper base the first four windows take 1.5 s without it and 8.0 s with it; a text longer
+        # than any before takes 1.0 s and 3.7 s.
         torch.backends.cuda.enable_cudnn_sdp(False)
         self._features = LogMel(self._network.config.num_mel_bins, self._network.device)
         marks = tokenizer.get_vocab()

@@ -31,7 +31,7 @@ Tensor: TypeAlias = torch.Tensor
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
 TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
-# A step waits at most this long for the sentences of the last one, whose threads still decode.
+# A step waits at most this long for the sentences of the previous step, which are being decoded.
 GATHER_S = 0.005
 
 
@@ -129,8 +129,8 @@ class CsmModel(LoadedNetwork):
         return embedded
 
     def _noise_shape(self) -> tuple[int, int]:
-        """Return the numbers of the codec's codebooks and of codes in each; the model's own are
-        larger."""
+        """Return the numbers of the codec's codebooks and of codes in each; the model's own numbers
+        are larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
     def _new_batch(self, rows: int) -> "_FrameBatch":
@@ -155,7 +155,7 @@ class CsmModel(LoadedNetwork):
         heads = model.depth_decoder.codebooks_head.weight
         cache = DynamicCache(config=depth.config)
         codes = [_chosen(model.lm_head(speech.state), noise[:, 0])]
-        # The backbone's state stands in place of a code before the first.
+        # The backbone's state is read before the first code.
         given = torch.cat([speech.state.unsqueeze(1), depth.embed_tokens(codes[0])], dim=1)
         for number, head in enumerate(heads, 1):
             read = depth(inputs_embeds=given, past_key_values=cache, use_cache=True)
@@ -167,11 +167,11 @@ class CsmModel(LoadedNetwork):
 
 
 class _Rows(StaticLayer):
-    """Keys and values of one layer, for sentences of which each is at its own position."""
+    """Keys and values of one layer, for sentences that are each at their own position."""
 
-    keys: Any  # a tensor once the layer is initialised, and `values`
+    keys: Any  # a tensor once the layer is initialised, like `values`
     values: Any
-    positions: Tensor  # of the inputs that are being read, int64 [rows, n]
+    positions: Tensor  # positions of the inputs being read, int64 [rows, n]
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         rows = torch.arange(len(self.positions), device=self.positions.device)[:, None]
@@ -323,9 +323,9 @@ def _captured(step: Callable[[], Tensor], device: Any) -> Callable[[], Tensor]:
 def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
     """Draws the noise of the Gumbel-max trick, float32 [rows, codes].
 
-    Added to the logits of a row in falling order, it makes the largest one a sample (Maddison et
-    al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of dividing
-    logits.
+    Added to the logits of a row, sorted in falling order, it makes the largest one a sample
+    (Maddison et al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of
+    dividing logits.
     """
     noise = torch.empty(shape, device=random.device).exponential_(generator=random)
     noise.log_().mul_(-temperature)

@@ -79,7 +79,7 @@ class KokoroEngine(TTSEngine):
             takes_voice_packs=True,
             phonemes=True,
             crosses_languages=True,  # a timbre works in all languages, not only its training one
-            # 1.2 times the throughput of one: a single run leaves cores idle between operators.
+            # Two have 1.2 times the throughput of one, which leaves cores idle between operators.
             max_concurrency=2,
         )
         self._packs = VoiceCache(read_pack)

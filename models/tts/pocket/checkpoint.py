@@ -53,7 +53,7 @@ def read_networks(file: Path) -> tuple[Any, Any]:
             _loaded(PocketTTSAudioTokenizerModel, _codec_config(codec), _renamed(codec, "codec")),
         )
     except (LookupError, RuntimeError, ValueError) as error:
-        raise WeightsCorrupt(f"{file.name!r} is no checkpoint of Pocket TTS: {error!r}") from error
+        raise WeightsCorrupt(f"{file.name!r} is not a Pocket TTS checkpoint: {error!r}") from error
 
 
 def read_voice(file: Path) -> Voice:
@@ -67,7 +67,7 @@ def read_voice(file: Path) -> Voice:
         keys, values = cache if used is None else cache[..., : int(used.reshape(-1)[0]), :]
         layers.append((torch.cat([keys[..., ::2], keys[..., 1::2]], dim=-1), values.contiguous()))
     if not layers:
-        raise WeightsCorrupt(f"{file.name!r} is no voice of Pocket TTS")
+        raise WeightsCorrupt(f"{file.name!r} is not a Pocket TTS voice")
     return tuple(layers)
 
 
@@ -82,7 +82,7 @@ def read_tokenizer(file: Path) -> Any:
             raise ValueError("it has no pieces")
         return SpmConverter.build_tokenizer_from_spm_proto(model, vocabulary)
     except Exception as error:  # the tokenizers' library raises plain Exception
-        raise WeightsCorrupt(f"{file.name!r} is no tokenizer: {error}") from error
+        raise WeightsCorrupt(f"{file.name!r} is not a tokenizer: {error}") from error
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:

@@ -17,14 +17,13 @@ from models.weights.convert.onnx_graph import Graph, value
 from models.weights.convert.torch_file import Array, read_tensors
 
 BANDS, UNITS = 80, 192
-CHANNELS = 320  # of the head's output, for each frame
+CHANNELS = 320  # channels of the head's output, for each frame
 BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers, and the dilation of their convolutions
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return a graph from `features` [1, n, 80] and `context` [m, m], m = (n + 1)
-
-    2, to `embeddings` [1, 256].
+    """Return a graph from `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to
+    `embeddings` [1, 256].
 
     Element [j, i] of `context` is the weight of frame j in the context of frame i. Embeddings have
     length 1; the network's have 192 numbers, and the others are 0. Raises WeightsCorrupt.

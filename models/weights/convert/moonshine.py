@@ -1,8 +1,8 @@
 """Converts Moonshine's graphs from ONNX Runtime's own format, with weights in int8, to ONNX.
 
-Each call of the original graphs widens every weight again, since the runtime changes nothing in
-that format. As ONNX, a token takes a fifth of the time, and the graphs take 190 MB of memory
-instead of 60.
+Each call of the original graphs widens every weight again, since the runtime does not optimise
+graphs in that format. As ONNX, a token takes a fifth of the time, and the graphs take 190 MB of
+memory instead of 60.
 """
 
 import json
@@ -36,7 +36,7 @@ def _as_onnx(path: Path) -> bytes:
         try:
             onnxruntime.InferenceSession(str(path), options, providers=CPU)
         except Exception as error:  # the runtime has a class for each error
-            raise WeightsCorrupt(f"{path.name!r} is no graph of ONNX Runtime: {error}") from None
+            raise WeightsCorrupt(f"{path.name!r} is not a graph of ONNX Runtime: {error}") from None
         model = onnx.load(options.optimized_model_filepath)
     branches = (branch for node in model.graph.node for branch in node.attribute)
     for branch in branches:

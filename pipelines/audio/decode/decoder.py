@@ -54,7 +54,7 @@ MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken
 
 # Brands of MP4 files that may hold audio, those of 3GP included.
 _MP4_BRAND = re.compile(rb"M4[ABPV] |F4[AV] |mp4[12]|iso[m2-9]|dash|cmf[c2]|MSNV|qt  |3g[p2egrs].")
-# Major brands of pictures, which may name brands of the above as compatible.
+# Major brands of pictures, which may name some of those brands as compatible.
 _PICTURES = frozenset((b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis", b"crx "))
 _EBML = b"\x1a\x45\xdf\xa3"
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"

@@ -59,7 +59,7 @@ class LiveDecoder:
             message = data[at : at + MESSAGE_BYTES]
             self._silent_bytes += len(message)
             if self._silent_bytes > MOST_SILENT_BYTES:
-                raise InvalidAudio(f"no audio is in the last {MOST_SILENT_BYTES >> 20} MiB")
+                raise InvalidAudio(f"the last {MOST_SILENT_BYTES >> 20} MiB have no audio")
             await self._send(message)
             async for samples in self._until_asked():
                 self._silent_bytes = 0

@@ -17,7 +17,7 @@ Measure = Literal["landlock", "seccomp", "namespaces"]
 
 OVERFLOW_ID = 65534  # the user and group without rights
 OPEN_FILES = 256  # open files of the process that forks: three per file in progress
-MOST_KILLABLE = "800"  # oom_score_adj: before the service itself
+MOST_KILLABLE = "800"  # oom_score_adj: killed before the service itself
 
 _CREATE_RULESET, _RESTRICT_SELF = 444, 446  # landlock_*; the same numbers on all architectures
 _LANDLOCK_VERSION = 1
@@ -72,7 +72,7 @@ def enter(memory_bytes: int) -> dict[Measure, bool]:
     files = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     is_root = os.geteuid() == 0
-    # Only root needs no user namespace, and gives up its rights after the others.
+    # Root needs no user namespace; it gives up its rights once the other namespaces are set up.
     flags = _NEW_IPC | _NEW_NET | (0 if is_root else _NEW_USER)
     held: dict[Measure, bool] = {"namespaces": _libc.unshare(flags) == 0}
     if is_root:
@@ -88,7 +88,7 @@ def enter(memory_bytes: int) -> dict[Measure, bool]:
 
 def confine(cpu_s: int, file_bytes: int) -> None:
     """Confines a child for good, before it reads its file. It ends with the process that forked it.
-    `file_bytes` is the size of what it writes."""
+    `file_bytes` limits the size of what it writes."""
     _libc.prctl(_SET_PDEATHSIG, 9, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))  # SIGXCPU, then SIGKILL
     for limit, value in (

@@ -19,7 +19,7 @@ from pipelines.errors import InvalidAudio
 LiveEncoding = Literal["mulaw", "alaw", "linear"]
 LiveSampleRate = Literal[8000, 16000, 24000, 44100, 48000]
 
-HALF_BAND_TAPS = 32  # samples at 8 kHz that make one between two others; half of it is the delay
+HALF_BAND_TAPS = 32  # samples at 8 kHz that interpolate one between two; the delay is half of them
 _EMPTY: Pcm = np.zeros(0, np.float32)
 
 
@@ -50,7 +50,7 @@ class LiveAudio:
         channels: int = 1,
     ) -> Pcm:
         """Decodes the samples that these bytes complete, if any, to float32 [n] at STT_SAMPLE_RATE.
-        Linear samples are integers of `width` bytes, of which those of all `channels` are mixed."""
+        Linear samples are integers of `width` bytes; the `channels` are mixed."""
         held = _EMPTY
         given = encoding, sample_rate, width, channels
         if self._resampler is None or given != self._format:

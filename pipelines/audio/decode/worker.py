@@ -1,12 +1,12 @@
 """Decodes uploads by FFmpeg (PyAV), each in a sandboxed child that this process forks.
 
-`python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input, each
-a message `{"format", "sample_rate", "max_seconds"}`, with `channel` where one is asked for, with
-three open files: a socket for the answer, the source and the target. The answer is
-`{"duration_s"}`, with mono float32 samples in the target, or `{"error", "message"}`, and then the
-end of the stream. A caller that shuts its end of that socket down has the child killed. The process
-itself reads no upload, so that no file can harm the decoding of the next, and a child is there in
-milliseconds. It imports little.
+`python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input. Each
+is a message `{"format", "sample_rate", "max_seconds"}`, and `channel` to select one, with three
+open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
+mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
+the caller shuts down its end of that socket, the child is killed. The process itself reads no
+upload, so that no file can harm the decoding of the next, and a child starts in milliseconds. It
+imports little.
 
 A job with `channels` is a live stream: source and target are one socket of messages (`LiveWire`).
 """

@@ -278,7 +278,7 @@ class FileWriter:
 
     def finish(self) -> EncodedAudio:
         """Return the file, after at least some audio was added. Raises as `add`."""
-        assert self._encoder is not None, "a file of no audio"
+        assert self._encoder is not None, "a file without audio"
         self._encoder.flush()
         return EncodedAudio(
             file=self._target,
@@ -314,7 +314,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     # Has no padding byte and no flag but mono, since FFmpeg would take others for audio.
     header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
     side = bytes(9 if older else 17)
-    # The tag states none of the optional fields (the length is not known), then its writer.
+    # The tag has no optional fields, since the length is not known; then comes its writer.
     tag = b"Xing" + bytes(4) + b"Lavf".ljust(21, b"\0") + (_MP3_DELAY << 12).to_bytes(3, "big")
     return (header + side + tag).ljust(length, b"\0")
 

@@ -22,7 +22,7 @@ from configs.settings import WebRtcSettings
 STUN_S = 3.0  # a server that has not answered three requests by then is left out
 DATAGRAMS_PER_S = 500.0
 BURST = 1000.0  # datagrams: three client events of the largest size
-SPEECH_PER_S = 110.0  # datagrams of 10 ms, of which each has up to 120 ms of a hostile client
+SPEECH_PER_S = 110.0  # datagrams of 10 ms; those of a hostile client have up to 120 ms
 SPEECH_BURST = 200.0
 MAX_REMOTE = 16  # addresses from which a peer may send checks
 

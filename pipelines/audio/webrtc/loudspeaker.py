@@ -12,12 +12,12 @@ from aiortc.mediastreams import MediaStreamError
 from av import AudioFrame, CodecContext, Packet
 
 FRAME_MS = 20
-SPEECH_RATE = 24_000  # of the speech; Opus takes it as it is
-CLOCK_RATE = 48_000  # of the timestamps of Opus, whatever the rate of the speech (RFC 7587)
+SPEECH_RATE = 24_000  # Hz; Opus takes the speech as it is
+CLOCK_RATE = 48_000  # Hz of Opus timestamps, whatever the rate of the speech (RFC 7587)
 BIT_RATE = 32_000
 FRAME_BYTES = SPEECH_RATE * FRAME_MS // 1000 * 2
-TICKS = CLOCK_RATE * FRAME_MS // 1000  # of the timestamp, per packet
-MAX_LATE_S = 0.2  # a sender that is later leaves time out, so that speech is not sent in a burst
+TICKS = CLOCK_RATE * FRAME_MS // 1000  # units of the timestamp per packet
+MAX_LATE_S = 0.2  # a sender that is later skips time, so that speech is not sent in a burst
 
 
 @dataclass(slots=True, eq=False)
@@ -29,7 +29,7 @@ class SpokenItem:
     packets: deque[bytes] = field(default_factory=deque)
     rest: bytes = b""  # less than a packet
     received_bytes: int = 0
-    played_ms: int = 0  # of packets, of which the last may end with silence
+    played_ms: int = 0  # length of the packets sent; the last may end with silence
     is_complete: bool = False
 
     @property

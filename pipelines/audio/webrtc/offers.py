@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 from pipelines.errors import InvalidRequest
 
-MICROPHONE_RATE = 48_000  # of decoded Opus
+MICROPHONE_RATE = 48_000  # Hz of decoded Opus
 MICROPHONE_CHANNELS = 2
 MAX_LINES = 500
 MAX_CANDIDATES = 8

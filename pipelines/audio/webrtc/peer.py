@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 BYTES_PER_S = MICROPHONE_RATE * MICROPHONE_CHANNELS * 2
 CHANNEL = "oai-events"
 MAX_CHANNELS = 8
-MAX_WAITING_BYTES = 2**21  # of what the session has not taken yet
+MAX_WAITING_BYTES = 2**21  # most bytes that the session has not taken yet
 MAX_UNSENT_BYTES = 2**18
-# The end of a turn is found in the time of the audio, so a client that sends none is silent.
+# Ends of turns are found by the time of the audio, so silence fills in for missing audio.
 GAP_S = 0.3
 MAX_GAP_S = 10.0  # longer than any wait for the end of a turn
 CLOSING_S = 2.0
@@ -63,7 +63,7 @@ class Peer:
         transceiver = self._connection.addTransceiver(self.loudspeaker)
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         transceiver.setCodecPreferences([c for c in codecs if c.mimeType == "audio/opus"])
-        # aiortc holds four packets (80 ms) back for a loudspeaker; recognition needs their order.
+        # aiortc holds four packets (80 ms) back for playback; recognition only needs them in order.
         # The names are private: a release without them keeps its default.
         jitter_buffer = getattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", None)
         if jitter_buffer is not None and hasattr(jitter_buffer, "_prefetch"):

@@ -35,7 +35,7 @@ CHAPTERS = TypeAdapter(list[SpokenChapter])
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a document has and is not read."""
+    """The parts of a document that are not read."""
 
     notes: int = 0  # footnotes and endnotes
     pages: int = 0  # pages of an EPUB outside of its reading order

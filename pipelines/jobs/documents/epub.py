@@ -28,12 +28,12 @@ MAX_NOTE = 3000  # characters of a note that only links mark
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # bytes for each allowed character, of an EPUB when unpacked
 MAX_TOKENS = 1_000_000
-MOST_LEVELS = 2  # of the table of contents; deeper entries are sections
+MOST_LEVELS = 2  # levels of the table of contents; deeper entries are sections
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
 _CONTAINER = "META-INF/container.xml"  # names the package document
 
-# Without internal declarations; excludes `<`, so that many unclosed ones do not take longer.
+# A declaration without an internal subset; without `<`, so that unclosed ones take no longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
 _UNREADABLE: tuple[type[Exception], ...] = (KeyError, BadZipFile, RuntimeError, OSError, EOFError)
@@ -141,7 +141,7 @@ class _Epub:
     def _contents(self, page: str) -> dict[Place, str]:
         """Reads the labels of the table of contents, of a navigation document or an NCX."""
         labels: dict[Place, str] = {}
-        levels = list[bool]()  # of the entries above, whether they have a place
+        levels = list[bool]()  # whether each of the entries above has a place
         is_toc = False
         label = ""
         place: Place | None = None
@@ -225,7 +225,7 @@ class _Note:
 
     place: Place
     start: int  # index of its first part
-    depth: int  # of its element; 0 for one that ends with its paragraph
+    depth: int  # depth of its element; 0 for a note that ends with its paragraph
     has_body: bool  # whether the chapter has text before it
 
 
@@ -240,12 +240,12 @@ class _PageReader:
         self.chapters = list[Chapter]()
         self.notes = set[Place]()  # elements to which marks refer
         self.left_out = dict[Place, Place]()  # elements that are not read, and the note of each
-        self._title = title  # of the book
+        self._title = title  # title of the book
         self._contents = contents
         self._headings = {"h1"} if contents else {"h1", "h2"}
         self._page = ""
         self._label = ""  # title of the current chapter
-        self._parts = list[str]()  # its text
+        self._parts = list[str]()  # text of the current chapter
         self._has_heading = self._has_body = False
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
@@ -253,7 +253,7 @@ class _PageReader:
         self._note: _Note | None = None
         self._depth = 0
         self._skipped = 0  # depth in an element that is left out
-        self._skipped_note: Place | None = None  # the last one that began in it
+        self._skipped_note: Place | None = None  # last note that began in it
         self._raised = 0  # depth in `sup`
         self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
 
@@ -336,7 +336,7 @@ class _PageReader:
         self.left_out[place] = self._skipped_note or place
 
     def _is_note(self, place: Place, tag: str) -> bool:
-        """Whether a mark refers to this element, and nothing says that it is no note."""
+        """Whether a mark refers to this element, and nothing says that it is something else."""
         is_text = place in self._contents or self._is_heading or tag in _CONTAINERS
         is_inside = self._note is not None and self._note.depth and tag not in _BLOCKS
         return bool(place[1]) and place in self.notes and not (is_text or is_inside)

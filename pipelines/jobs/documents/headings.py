@@ -58,7 +58,7 @@ _ENTRY_PAGE = re.compile(r"(?:[ \t]{2}|\t|[.…·][ \t]?[.…·])[ \t.…·]*+\d
 _PAGE_NUMBER = re.compile(r"(?<=\n\n)[ \t]{0,80}(\d{1,3})[ \t]*+(?:\n(?=\n)|\s*+\Z)")
 _WORDS = re.compile(r"[^\W_]+")
 _MOST_WORDS = 8  # words of a number
-_MOST_LISTS = 5  # titles of what listeners leave out, one of which may be that of the contents
+_MOST_LISTS = 5  # titles of extra chapters, one of which may be the table of contents
 _LONGEST_LIST = 20_000  # characters of a table of contents
 
 
@@ -70,7 +70,7 @@ class _Heading:
     end: int
     line: str
     has_title: bool
-    number: int = 0  # of a line with a number and no noun
+    number: int = 0  # number of a line without a noun; 0 for others
     number_end: int = 0
 
 
@@ -141,8 +141,8 @@ def follows(title: str, above: str) -> bool:
 
 
 def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
-    """Put the title of a table of contents in place of its entries: of the headings below it that
-    are repeated later."""
+    """Replace the entries of a table of contents, the headings below it that are repeated later, by
+    its title."""
     titles = (match for match in _LONE_LINE.finditer(text) if is_extra(match[1]))
     for match in islice(titles, _MOST_LISTS):
         start = match.start(1)
@@ -173,9 +173,9 @@ def _entry(line: str) -> str:
 def _headings(text: str) -> list[_Heading]:
     """Return the lines that begin chapters.
 
-    Lines with a number and no noun count only if each follows the one before, and there are two.
-    Of two that are the first, the one above may be a name ("I. Newton"). A name with an initial
-    counts only if the volume beside it is there, too, or another heading of its language.
+    Lines with a number and no noun count only if their numbers are consecutive, and there are two.
+    If two lines have the number 1, the one above may be a name ("I. Newton"). A name with an
+    initial counts only if a neighbouring volume, or another heading of its language, is there.
     """
     headings = list[_Heading]()
     last = 0
@@ -263,7 +263,7 @@ def _spelled(language: str) -> frozenset[str]:
 
 
 def _is_title(text: str, *, is_digit: bool) -> bool:
-    """Whether a text after a number is a title, and no item of a list or sentence."""
+    """Whether a text after a number is a title, not an item of a list or a part of a sentence."""
     return not text or text.isupper() or not (is_digit or text.rstrip().endswith((".", "!", "?")))
 
 

@@ -12,8 +12,8 @@ from pipelines.text.normalisation.number_words import NumberWords
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ"
 _PLAIN = str.maketrans("⁻−", "--")
 _LETTERS_BEFORE = re.compile(r"[^\W\d_]{1,12}$")
-# Letters of a symbol: a raised number after a longer word is the mark of a footnote, and after two
-# or three letters unless a sign of a formula is beside them, as in "E = mc²".
+# Letters of a symbol. After a longer word, a raised number is the mark of a footnote; after two or
+# three letters too, unless a sign of a formula is beside them, as in "E = mc²".
 _LONGEST_SYMBOL = 3
 _FUNCTIONS = ("sin", "cos", "tan", "log", "ln")
 _OPERATORS = "+-−=×·⋅*/÷^<>≤≥≈≠±()[]|√∫∑"
@@ -180,7 +180,7 @@ def _is_symbol(letters: str, form: re.Match[str]) -> bool:
     start = form.start() - len(letters)
     before = text[max(0, start - 4) : start].rstrip(" ")[-1:]
     after = text[form.end() : form.end() + 4].lstrip(" ")[:1]
-    # The end first: it stops at the next form, where copies of the text would take quadratic time.
+    # Looks ahead first, to the next form at most; copies of the text would take quadratic time.
     is_alone = _BLANK.fullmatch(text, form.end()) and _BLANK.fullmatch(text, 0, start)
     return bool(is_alone) or any(mark and mark in _OPERATORS for mark in (before, after))
 
@@ -253,7 +253,7 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
 def _is_footnote(
     before: str, base: str, raised: str, letters: str | None, form: re.Match[str]
 ) -> bool:
-    """Whether a raised number is the mark of a footnote, and no power of `base`."""
+    """Whether a raised number is the mark of a footnote, not a power of `base`."""
     if raised.startswith("-"):
         return False
     if not (base.isalnum() or base in ")]"):

@@ -93,7 +93,7 @@ _ORDINAL_AFTER = {
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
-_RANGE_AFTER = re.compile(  # none of a house number with more parts, such as 8-2-293
+_RANGE_AFTER = re.compile(  # not in a house number of several parts, such as 8-2-293
     r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
 )
 # Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
@@ -141,7 +141,7 @@ def normalise(text: str, language: str) -> str:
         if ending := _ENDING_AFTER.match(text, position):
             inflected = words.with_ending(spoken_token, ending[1])
             if not inflected and unicodedata.category(ending[1][0])[0] == "M":
-                inflected = spoken_token + ending[1]  # a vowel sign stands on no word of its own
+                inflected = spoken_token + ending[1]  # a vowel sign cannot begin a word
             if inflected:
                 spoken_token = inflected
                 position = ending.end()
@@ -162,8 +162,8 @@ def normalise(text: str, language: str) -> str:
 
 
 def _with_own_signs(text: str, sets: dict[str, str]) -> str:
-    """Writes the names of rupees as their sign, and times after a part of the day without AM or
-    PM, so that the rules need only one form of each.
+    """Replaces the names of rupees by their sign, and drops AM and PM of times after a part of the
+    day, so that the rules need only one form of each.
     """
     if rupee := sets.get("rupee"):
         text = re.sub(rf"(?<![\w{INDIC}]){rupee} ?(?=\d)", "₹", text)
@@ -341,7 +341,7 @@ def _say_counted(
     if (after := _UNIT_AFTER.match(text, end)) and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
     is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
-    if is_year and text.endswith(number, 0, end):  # a number with a mark in it is none
+    if is_year and text.endswith(number, 0, end):  # a number with a mark in it is not a year
         return words.year(int(number)), end
     decimal = words.decimal(number)
     return words.read(decimal, "counted") if millions and words.spells else decimal, end

@@ -22,7 +22,7 @@ from configs.load import load_yaml
 from configs.schema.languages import language_words
 from configs.schema.readings import Numerals, readings
 
-# Of a class in an expression: Indic letters with their vowel signs, which are no letters for `re`;
+# For a character class: Indic letters with their vowel signs, which are no letters for `re`, but
 # without the dandas, which end sentences.
 INDIC = r"\u0900-\u0963\u0966-\u0dff"
 LONGEST_NUMBER = 15  # digits; people read longer numbers digit by digit
@@ -97,7 +97,7 @@ class NumberWords:
         return self.own.marks.get(mark, "")
 
     def unit(self, mark: str) -> str | None:
-        """Unit that is written as `mark`, in any case if that is no word in capitals."""
+        """Unit that is written as `mark`, whose case matters only if it is two capitals."""
         if len(mark) == 2 and mark.isupper():  # may be a state's abbreviation
             return self.units.get(mark)
         return self.units.get(mark) or self._units_in_any_case.get(mark.casefold())
@@ -109,7 +109,7 @@ class NumberWords:
         return self._spell(int(digits), "cardinal") or digits
 
     def read(self, text: str, kind: str) -> str:
-        """Reads `text` as one of `KINDS` or inflects it; "roman" becomes digits, others words."""
+        """Reads `text` in words, as one of `KINDS`, or inflects it; "roman" becomes digits."""
         if endings := self.readings.inflections.get(kind):
             return _respelt(text, endings)
         number = "".join(str(int(char)) for char in text if char.isdecimal()).lstrip("0") or "0"

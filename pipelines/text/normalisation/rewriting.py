@@ -15,7 +15,7 @@ from pipelines.text.normalisation.number_words import INDIC, words_for
 # Matches outside words. Where words are joined, only Latin letters and digits make a word.
 _START, _START_JOINED = rf"(?<![\w{INDIC}])", r"(?<![A-Za-z\d.])"
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
-_compiled = lru_cache(maxsize=None)(re.compile)  # a rule by itself, when it first matches
+_compiled = lru_cache(maxsize=None)(re.compile)  # compiles a rule by itself when it first matches
 
 
 class FormRewriter:

@@ -23,7 +23,7 @@ UNSPACED = re.compile(  # scripts that write no spaces between words
 LEAST_WIDTH = 40  # columns; shorter lines are verse, lists or addresses
 LEAST_UNSPACED = 30  # columns; 15 Chinese letters
 LONG_LINE = 55  # columns from which a line need not be full if its sentence goes on
-SURELY_LONG = 60  # columns from which two lines are prose without a small letter
+SURELY_LONG = 60  # columns from which a full line wraps even before a capital
 MOST_WIDTH = 120  # columns; longer lines are whole paragraphs
 MOST_FULL = 0.7  # least share of full lines in a wrapped paragraph
 _HYPHENATED = 15  # least columns of a line that ends within a word
@@ -180,7 +180,7 @@ def _may_join(before: _Line, after: _Line) -> bool:
         return False
     if _DASH.match(after.text):
         return is_open and after.first.islower()
-    # A number may also be one of the sentence, as in "am\n5. Mai".
+    # A number may also belong to the sentence, as in "am\n5. Mai".
     return not _NUMBER.match(after.text) or (is_open and not before.is_item)
 
 
@@ -193,8 +193,8 @@ def _goes_on(before: _Line, after: _Line) -> bool:
 
 
 def _is_full(before: _Line, after: _Line, width: int) -> bool:
-    """Whether the next word would not have fitted into a long line, by a margin for lines that were
-    wrapped by hand: none in a script where no capital tells verse from prose."""
+    """Whether the next word would not have fitted into a long line, with a margin for lines that
+    were wrapped by hand. A script where no capital tells verse from prose has no margin."""
     word = after.text.split(maxsplit=1)[0]
     is_close = UNSPACED.match(word) is not None
     size = 2 if is_close else 1 + _columns(word)

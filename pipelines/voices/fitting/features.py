@@ -33,11 +33,11 @@ DELIVERED_DBFS = -15.0  # level of speech at -16 LUFS, as `enhance` makes it; me
 SOUND_SIZE = 2 * EMBEDDING_SIZE
 FRAME_SAMPLES = SPEAKER_SAMPLE_RATE // 50
 LOUD_PERCENTILE, SOFT_PERCENTILE = 95, 10
-SPEECH_RANGE_DB = 30.0  # below its loud parts
+SPEECH_RANGE_DB = 30.0  # range of speech below its loud parts
 SILENT = 1e-10  # power
 HELD_OUT_SHARE = 0.25  # the end of each recording
 MIN_PIECE_S = 1.6  # what an embedding needs
-# Undecodable uploads were refused before; this is for a busy machine.
+# So long only for a busy machine: uploads that cannot be decoded were refused before.
 DECODED_WITHIN_S = 3600.0
 
 
@@ -82,8 +82,8 @@ def analyse(
 
 
 def embed_both(level: Iterable[Pcm], heard: Iterable[Pcm], encoder: SpeakerEncoder) -> Embedding:
-    """Embed signals at LEVEL_DBFS and as they are heard, as [512] of length 1; cosines are means of
-    both."""
+    """Embed signals both at LEVEL_DBFS and as they are heard: [512] of length 1, whose cosine is
+    the mean of the two cosines."""
     both = [encoder.embed_signals(signals) for signals in (level, heard)]
     return np.asarray(np.concatenate(both) / np.sqrt(2), np.float32)
 

@@ -106,7 +106,7 @@ class Fit:
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # names of voices by rated trial
-        self._rated: list[Outcome] = []  # the final ones
+        self._rated: list[Outcome] = []  # outcomes of the final trials
         rows = prior.space.rows
         self.target = Target(
             speaker.embedding, speaker.held_out, speaker.second[1], self._language, rows, british

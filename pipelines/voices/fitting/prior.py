@@ -36,7 +36,7 @@ LANGUAGES = {
 }
 """The language of a stock voice by the first letter of its name; the second letter is its
 gender."""
-BRITISH = "b"  # among those of English
+BRITISH = "b"  # first letter of British voices, in English
 EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
 SPECTRUM_STEP_DB = 0.4
 STOCK_SENTENCES = 4  # measurements of each stock voice

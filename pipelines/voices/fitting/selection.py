@@ -31,13 +31,13 @@ class Candidate:
 class SelectionResult:
     """Measurements of a voice, over some sentences."""
 
-    similarity: float  # with the recordings that the fit may use
-    held_out: float  # with the held-out recordings
+    similarity: float  # to the recordings that the fit may use
+    held_out: float  # to the held-out recordings
     error_rate: float | None  # word error rate; None: the recogniser does not support the language
     quality: float | None
     spectrum: tuple[float, ...]
     pitches: tuple[float, ...]
-    second: float | None = None  # with the held-out recordings, by the second encoder
+    second: float | None = None  # to the held-out recordings, by the second encoder
 
     def score(self, stock: "SelectionResult", min_quality: float) -> float:
         """Return the similarity, less penalties for quality and word errors worse than a stock

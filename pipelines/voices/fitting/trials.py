@@ -104,7 +104,7 @@ class Outcome:
     """The result of the trial of the same number."""
 
     number: int
-    embeddings: Embeddings  # [filters, 512] as `embed_both`; one where there were none
+    embeddings: Embeddings  # [filters, 512] as `embed_both`; one if there are no filters
     spectrum: NDArray[np.float32]  # mean power of the speech in each mel band
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # duration of the speech; 0 if there was none
@@ -175,7 +175,7 @@ class Trials:
     _engine: TTSEngine
     _encoder: SpeakerEncoder
     _target: Target
-    # Called when they are needed first, which takes seconds.
+    # Called when they are first needed, which takes seconds.
     _load_raters: Callable[[], SpeechRaters] = load_speech_raters
     _load_second: Callable[[], SpeakerEncoder] = load_second_encoder
 
@@ -194,7 +194,7 @@ class Trials:
             pack = pack_of(self._target, trial.style, own, sample_rate)
         voice = trial.voice or engine.voices()[0].key
         pcm = say(engine, trial.text, voice, self._target.language, pack)
-        # Without rumble, as it is delivered: filters raised it, which flattered the encoder.
+        # Rumble is removed, as on delivery: filters amplified it, which raised the similarity.
         pcm = HighPass(SPEAKER_SAMPLE_RATE).process(pcm)
         engine.release_memory()  # several such processes run beside the service
         if len(pcm) < MIN_SPEECH_S * SPEAKER_SAMPLE_RATE:

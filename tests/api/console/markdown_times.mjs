@@ -27,9 +27,10 @@ function time(text) {
   return Math.max(best, 300); // µs: less is noise
 }
 
+const ATTEMPTS = [1, 2, 3]; // on a busy machine a ratio is now and then too high, never all of them
 const ratios = {};
 for (const name of Object.keys(PIECES)) {
   markdown(shown(name, SIZE));
-  ratios[name] = time(shown(name, 4 * SIZE)) / time(shown(name, SIZE));
+  ratios[name] = Math.min(...ATTEMPTS.map(() => time(shown(name, 4 * SIZE)) / time(shown(name, SIZE))));
 }
 console.log(JSON.stringify(ratios));

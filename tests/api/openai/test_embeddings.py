@@ -52,7 +52,7 @@ async def test_token_ids_are_one_input_or_several(client: httpx.AsyncClient, aut
         ({"input": [[]]}, "input"),
         ({"input": [True]}, "input"),
         ({"input": [-1]}, "input"),
-        ({"input": [10**40]}, "is no token"),
+        ({"input": [10**40]}, "is not a token"),
         ({"input": {"text": "a"}}, "input"),
         ({"input": ["a"] * 2049}, "input"),
         ({"input": [1] * 8193}, "input"),

@@ -88,7 +88,7 @@ async def test_a_stop_ends_the_calls_that_wait_and_those_that_follow(replica: Re
         await asyncio.sleep(0)
     stop.set()
     for waits in (call, asyncio.create_task(model.transcribe(AUDIO))):
-        with pytest.raises(EngineStopped, match="the service stops"):
+        with pytest.raises(EngineStopped, match="the service is stopping"):
             await waits
     assert replica.cancelled == 2
 

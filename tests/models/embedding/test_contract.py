@@ -38,5 +38,5 @@ def test_embeddings_have_length_1_and_do_not_depend_on_their_neighbours(
 def test_inputs_beyond_the_context_and_unknown_tokens_are_refused(engine: EmbeddingEngine) -> None:
     with pytest.raises(ContextLengthExceeded, match="input 1 takes"):
         embed(engine, "first", "word " * (engine.capabilities.context_tokens + 1))
-    with pytest.raises(InvalidEngineRequest, match="is no token"):
+    with pytest.raises(InvalidEngineRequest, match="is not a token"):
         embed(engine, (72, 10**9))

@@ -175,8 +175,8 @@ NEGATIVE, NOT_A_NUMBER = (
 @pytest.mark.parametrize(
     ("answer", "kind", "said", "times"),
     [
-        (refuses(401), EngineLost, "does not admit this service", 3),
-        (refuses(404), EngineLost, "does not admit this service", 3),
+        (refuses(401), EngineLost, "denies access to this service", 3),
+        (refuses(404), EngineLost, "denies access to this service", 3),
         (refuses(429), EngineOverloaded, "is busy", 3),
         (refuses(429, Retry_After="9"), EngineOverloaded, "is busy", 1),
         (refuses(500), EngineLost, "failed", 3),
@@ -185,7 +185,7 @@ NEGATIVE, NOT_A_NUMBER = (
         (refuses(200, {"language": "de"}), EngineLost, "an invalid transcript", 3),
         (refuses(200, NEGATIVE), EngineLost, "an invalid transcript", 3),
         (refuses(200, NOT_A_NUMBER), EngineLost, "an invalid transcript", 3),
-        (floods(2 << 20), EngineLost, "without end", 3),
+        (floods(2 << 20), EngineLost, "an endless answer", 3),
     ],
 )  # fmt: skip
 async def test_a_service_that_fails_is_named(

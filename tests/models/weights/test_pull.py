@@ -115,7 +115,7 @@ def test_of_several_models_one_has_to_be_chosen(root: Path, hub: LocalHub) -> No
     assert name == "two-q8-0"
     hub.files = {f"big-0000{part}-of-00002.gguf": GGUF for part in (1, 2)}
     part = PullOptions(licence="MIT", include=("*1-of-0*",))
-    assert "is a part" in refused_again(root, "hf:someone/one", part)
+    assert "is one part" in refused_again(root, "hf:someone/one", part)
 
 
 def refused_again(root: Path, reference: str, options: PullOptions = MIT) -> str:

@@ -62,7 +62,7 @@ async def test_probing_a_working_store_leaves_nothing_in_it(files: Files) -> Non
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (FileNotFoundError("The specified bucket does not exist"), "files is not there"),
+        (FileNotFoundError("The specified bucket does not exist"), "files does not exist"),
         (PermissionError("Access Denied"), "PermissionError: Access Denied"),
         (BucketError("no credentials"), "BucketError: no credentials"),
     ],

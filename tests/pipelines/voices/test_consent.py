@@ -22,6 +22,7 @@ from pipelines.ports import STTModel
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.checks import CheckedSamples
 from pipelines.voices.consent import Consent, plain
+from tests.altered import altered
 from tests.clock import WallClock
 from tests.local_ports import LocalSTTModel
 from tests.models.sounds import speak
@@ -59,7 +60,7 @@ def test_a_consent_token_is_valid_in_its_workspace_only() -> None:
     assert issuer.open(7, token) == sentence
     assert all(word in sentence.text for word in sentence.words) and len(sentence.words) == 4
     assert issuer.issue(7)[0].text != sentence.text
-    changed = token[:-9] + ("B" if token[-9] == "A" else "A") + token[-8:]
+    changed = altered(token[:-8]) + token[-8:]
     for workspace, wrong in ((8, token), (7, changed), (7, ""), (7, "?"), (7, "é" * 9)):
         with pytest.raises(InvalidRequest, match="consent_token"):
             issuer.open(workspace, wrong)

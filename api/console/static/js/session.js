@@ -72,7 +72,7 @@ export function noteLimits(headers) {
   const limit = Number(headers.get("X-RateLimit-Limit"));
   if (!limit) return;
   const remaining = Number(headers.get("X-RateLimit-Remaining"));
-  session.limits = { limit, remaining, reset: Number(headers.get("X-RateLimit-Reset")) };
+  session.limits = { limit, remaining };
   emit("limits", session.limits);
 }
 

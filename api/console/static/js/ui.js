@@ -45,8 +45,7 @@ export async function busy(element, work) {
 // A button; `label` names it for those who see only its icon, or of which row it is.
 export function button(text, onclick, { icon: name, label, kind = "", ...more } = {}) {
   const made = h("button", { type: "button", class: `button ${kind}`, "aria-label": label, title: text ? null : label, ...more });
-  if (name) made.append(icon(name));
-  if (text) made.append(h("span", text));
+  setButton(made, name, text);
   if (onclick) {
     made.addEventListener("click", (event) => {
       if (!isBusy(made)) onclick(event, made);
@@ -58,7 +57,7 @@ export function button(text, onclick, { icon: name, label, kind = "", ...more } 
 export const iconButton = (name, label, onclick, more = {}) => button("", onclick, { icon: name, label, kind: "quiet square", ...more });
 
 export function setButton(made, name, text, label) {
-  made.replaceChildren(icon(name), ...(text ? [h("span", text)] : []));
+  made.replaceChildren(...(name ? [icon(name)] : []), ...(text ? [h("span", text)] : []));
   if (label) made.setAttribute("aria-label", label);
 }
 

@@ -2,6 +2,9 @@
 import { ask, list } from "./api.js";
 import { t } from "./i18n.js";
 import { emit, isOwner, noteCredit, on, session } from "./session.js";
+import { mayHelp } from "./ui.js";
+
+const RETRY_MS = 5000;
 
 const kept = new Map();
 
@@ -82,25 +85,27 @@ export async function tellModel(about, box) {
 
 export const forget = () => kept.clear();
 
-// The list of a panel, read again and again: `draw` shows it, and returns after how many milliseconds it is
-// read again, or 0. Failures are shown in `place`.
-export function watch(panel, place, path, draw) {
+// What a panel shows, read again and again: `draw` shows what `read` found, and returns after how many
+// milliseconds it is read again, or 0. Failures are shown in `place`; after one that may pass it is read again.
+export function watch(panel, place, read, draw) {
   let next = 0;
   let isGone = false;
   const made = { isShown: false };
   on("route", ({ name }) => { made.isShown = name === panel; });
   made.look = async () => {
-    clearTimeout(next);
+    let pause = 0;
     try {
-      const { data } = await ask(path);
+      const found = await read();
       if (isGone) return;
       place.recover(made.look);
-      const pause = draw(data);
-      if (pause) next = setTimeout(made.look, pause);
+      pause = draw(found);
     } catch (error) {
       if (isGone) return;
       place.fail(error, made.look);
+      pause = mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
     }
+    clearTimeout(next); // of a look that overlapped this one
+    if (pause) next = setTimeout(made.look, pause);
   };
   made.show = () => {
     made.isShown = true;

@@ -169,7 +169,7 @@ class Search:
         yield from self._evolution(draw).ask()[1:size]
 
     def observe(self, trials: Sequence[SearchTrial], outcomes: Sequence[Outcome]) -> None:
-        """Learns from a generation; blocking, up to a second. Those without speech are ignored."""
+        """Learns from a generation; blocking, up to a second. Ignores outcomes without speech."""
         now = self.state
         draw = np.random.default_rng((self._seed, now.generation, 1))
         now.generation += 1
@@ -216,7 +216,7 @@ class Search:
         self._store(evolution)
 
     def _through_filter(self, bands: Vectors, changes: Vectors) -> Observation:
-        """Return all measurements, corrected to one filter as far as it is near to theirs."""
+        """Return all measurements, corrected to the filter `bands` up to a maximum difference."""
         now = self.state
         moved = np.clip(bands - np.stack(now.filters), -2 * FILTER_SPREAD_DB, 2 * FILTER_SPREAD_DB)
         sounds = np.stack(now.sounds)

@@ -61,7 +61,7 @@ async def test_a_key_that_the_service_refuses_is_no_fault_of_our_caller(
     body = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
     error, _ = await failure(weights, refuses(status, body), key_env="FAR_KEY")
     assert isinstance(error, EngineLost) and error.code == "unavailable"
-    assert str(error) == f"the service behind svc/far does not admit this service ({status})"
+    assert str(error) == f"the service behind svc/far denies access to this service ({status})"
     assert KEY not in caplog.text
     assert any(record.getMessage() == "upstream_failed" for record in caplog.records)
 
@@ -234,7 +234,7 @@ async def test_a_service_that_hangs_is_given_up(weights: WeightStore) -> None:
     alive = says(*[b": alive\n\n"] * 3, stays=True)
     error, times = await failure(weights, alive, first_token_s=0.4)
     assert isinstance(error, EngineLost) and times == 3
-    assert "is silent for 0 s" in str(error)
+    assert "has sent nothing for 0 s" in str(error)
 
 
 async def test_after_several_failures_the_service_is_left_alone_for_a_while(
@@ -247,7 +247,7 @@ async def test_after_several_failures_the_service_is_left_alone_for_a_while(
             with pytest.raises(EngineLost):
                 await collect(engine, ask())
         assert len(served.bodies) == FAILURES
-        with pytest.raises(EngineLost, match="does not work") as caught:
+        with pytest.raises(EngineLost, match="is not working") as caught:
             await collect(engine, ask())
         assert caught.value.retry_after_s is not None and caught.value.retry_after_s <= 0.3
         assert len(served.bodies) == FAILURES

@@ -74,7 +74,7 @@ async def test_its_refusals_are_ours(
 ) -> None:
     with pytest.raises(ContextLengthExceeded, match="512 tokens"):
         await collect(engine, said("word " * 900))
-    with pytest.raises(EngineLost, match=r"does not admit this service \(401\)"):
+    with pytest.raises(EngineLost, match=r"denies access to this service \(401\)"):
         await collect(engine_of(url, weights), said("hi"))
 
 

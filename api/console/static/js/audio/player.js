@@ -46,12 +46,10 @@ export function player({ ontime = () => {}, small = false, label = t("player.see
     cancelAnimationFrame(frame);
     follow();
   });
-  for (const event of ["pause", "ended"]) {
-    audio.addEventListener(event, () => {
-      setButton(toggle, "play", "", t("player.play"));
-      show();
-    });
-  }
+  audio.addEventListener("pause", () => { // also at the end
+    setButton(toggle, "play", "", t("player.play"));
+    show();
+  });
   for (const event of ["loadedmetadata", "seeked"]) audio.addEventListener(event, show);
   seek.addEventListener("input", () => {
     if (length()) audio.currentTime = (seek.value / 1000) * length();

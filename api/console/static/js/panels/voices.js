@@ -143,7 +143,7 @@ export default function makeVoices() {
     refreshCredit();
   };
 
-  const watched = watch("voices", place, "/voices?limit=100", (voices) => {
+  const watched = watch("voices", place, () => ask("/voices?limit=100"), ({ data: voices }) => {
     drawRows(list, voices, row, (one) => `${one.id} ${one.status} ${one.name}`);
     for (const voice of voices) {
       if (known.get(voice.id) === "processing" && voice.status === "ready") {

@@ -51,36 +51,28 @@ export function correction() {
     if (terms.entries().length) json.dictionary = terms.entries();
     return json;
   };
-  const result = () => {
-    let at = 0;
-    let whole = "";
-    for (const edit of edits) {
-      whole += original.slice(at, edit.start).join("") + (edit.taken ? edit.replacement : edit.original);
-      at = edit.end;
-    }
-    return whole + original.slice(at).join("");
+  // The text as strings that stay, and the edits between them.
+  const parts = () => {
+    const textBetween = (from, to) => original.slice(from, to).join("");
+    const found = edits.flatMap((edit, at) => [textBetween(edits[at - 1]?.end ?? 0, edit.start), edit]);
+    return [...found, textBetween(edits.at(-1)?.end ?? 0)];
   };
-  const draw = () => {
-    shown.replaceChildren();
-    let at = 0;
-    for (const edit of edits) {
-      shown.append(original.slice(at, edit.start).join(""));
-      const kind = edit.kind;
-      const nothing = t("correct.nothing_there");
-      const made = h("button.edit", {
-        type: "button", title: kind, "aria-pressed": String(edit.taken),
-        "aria-label": t("correct.edit", { kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
-        onclick: () => edit.take(!edit.taken),
-      }, edit.original && h("del", edit.original), edit.replacement && h("ins", edit.replacement));
-      edit.take = (taken) => {
-        edit.taken = taken;
-        made.setAttribute("aria-pressed", String(taken));
-      };
-      shown.append(made);
-      at = edit.end;
-    }
-    shown.append(original.slice(at).join(""));
+  const result = () => parts().map((part) => (part.taken ? part.replacement : part.original ?? part)).join("");
+  const editButton = (edit) => {
+    const { kind } = edit;
+    const nothing = t("correct.nothing_there");
+    const made = h("button.edit", {
+      type: "button", title: kind, "aria-pressed": String(edit.taken),
+      "aria-label": t("correct.edit", { kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
+      onclick: () => edit.take(!edit.taken),
+    }, edit.original && h("del", edit.original), edit.replacement && h("ins", edit.replacement));
+    edit.take = (taken) => {
+      edit.taken = taken;
+      made.setAttribute("aria-pressed", String(taken));
+    };
+    return made;
   };
+  const draw = () => shown.replaceChildren(...parts().map((part) => (edits.includes(part) ? editButton(part) : part)));
   const after = h("div.actions.of-content",
     copyButton(result, { label: t("correct.copy") }),
     button(t("correct.all"), () => edits.forEach((one) => one.take(true)), { kind: "small" }),

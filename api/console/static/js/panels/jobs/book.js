@@ -13,7 +13,7 @@ const TYPED_MS = 800; // after the last letter, a text that is typed or pasted i
 const MARKDOWN = /^ {0,3}#{1,2}\s/m; // a heading
 
 function lengthOf(seconds) {
-  if (seconds < 59.5) return t("jobs.seconds", { n: Math.round(seconds) });
+  if (seconds < 59.5) return t("unit.about_seconds", { n: Math.round(seconds) });
   return seconds < 5400 ? t("jobs.minutes", { n: Math.round(seconds / 60) }) : t("jobs.hours", { n: number(seconds / 3600, 1) });
 }
 const sumOf = (chapters, name) => chapters.reduce((sum, chapter) => sum + chapter[name], 0);

@@ -89,7 +89,7 @@ export function jobList({ place, result }) {
       }
     }
   };
-  const watched = watch("jobs", place, `/jobs?limit=${PAGE}`, (all) => {
+  const watched = watch("jobs", place, () => ask(`/jobs?limit=${PAGE}`), ({ data: all }) => {
     recall(all);
     draw(all);
     const held = all.map((job) => job.credit_held).join();

@@ -42,8 +42,7 @@ export function jobResult() {
       title.textContent = job.name;
       playing.open(pathname + search);
       save.href = pathname + search;
-      const { headers } = await fetch(save.href, { headers: { Range: "bytes=0-0" } });
-      save.download = fileName(baseOf(job.name), headers.get("Content-Type") === "audio/mpeg" ? "mp3" : "m4b");
+      save.download = fileName(baseOf(job.name), job.output_format);
       chapters.replaceChildren(...job.chapters.map((chapter) => h("li", button(`${chapter.title} · ${clock(chapter.start)}`, () => {
         playing.seek(chapter.start);
         playing.play();

@@ -2,8 +2,8 @@
 import { askAsOperator, callAsOperator } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
-import { on } from "../../session.js";
 import { aside, card, h, status, statusBadge, table } from "../../ui.js";
+import { watch } from "../../work.js";
 
 const POLL_MS = 5000; // as often as processes report
 const KEPT = 60;
@@ -37,14 +37,13 @@ export function overview() {
   const rates = h("div.charts");
   const links = h("p.row.start");
   const history = [];
-  let [timer, turn] = [0, 0];
 
   // A row that has the focus is not taken from under the hands of its reader.
   const draw = (into, ...content) => into.contains(document.activeElement) || into.replaceChildren(...content);
 
-  const load = async () => {
-    const [about, page] = await Promise.all([askAsOperator("overview"), callAsOperator("/metrics")]);
-    const samples = samplesOf(await page.text());
+  const read = () => Promise.all([askAsOperator("overview"), callAsOperator("/metrics").then((answer) => answer.text())]);
+  const show = ([about, page]) => {
+    const samples = samplesOf(page);
     const of = (name, more = () => true) => samples.filter((one) => one.name === name && more(one));
     const names = new Set([...Object.keys(about.models), ...of("report_age_seconds").map((one) => one.deployment).sort()]);
     draw(deployments, table(t("operator.deployments"), ["operator.deployment", "word.model", "word.status", "operator.replicas", "operator.load", "operator.live"].map((key) => t(key)), [...names].map((name) => {
@@ -77,6 +76,7 @@ export function overview() {
     rates.replaceChildren(...(history.length < 3 ? [h("p.hint", t("operator.waiting"))] : [
       rate("requests", 1, "kind-tts"), rate("failures", 60, "kind-voice"), rate("refusals", 60, "kind-chat"),
     ]));
+    return made.checkVisibility() ? POLL_MS : 0;
   };
 
   // The differences of a count between two looks; one of a process that has ended is no fall.
@@ -89,22 +89,6 @@ export function overview() {
   const made = h("div.stack", place, wrong,
     card(t("operator.deployments"), deployments, h("p.hint", t("operator.load_about"))),
     aside(t("operator.gateways"), rates, gateways), elsewhere);
-  const poll = async () => {
-    const mine = (turn += 1);
-    if (!document.hidden && made.checkVisibility()) {
-      try {
-        await load();
-        place.clear();
-      } catch (error) {
-        place.fail(error);
-      }
-    }
-    if (made.isConnected && mine === turn) timer = setTimeout(poll, POLL_MS);
-  };
-  made.show = () => {
-    clearTimeout(timer);
-    timer = setTimeout(poll);
-  };
-  on("leave", () => clearTimeout(timer));
+  made.show = watch("operator", place, read, show).show;
   return made;
 }

@@ -17,7 +17,7 @@ export function explanationCard() {
     const name = (id) => all.find((one) => one.voice_id === id)?.name || id;
     facts.textContent = [
       name(found.voice_id), t("explain.characters", { n: found.characters }), ...(isOwner() ? [] : [usd(found.price)]),
-      t("explain.seconds", { n: number(found.estimated_seconds, 1) }),
+      t("unit.about_seconds", { n: number(found.estimated_seconds, 1) }),
       ...(found.unread.length ? [t("speak.unread", { parts: found.unread.join(", ") })] : []),
     ].join(" · ");
     const isOther = (one) => one.voice_id !== found.voice_id || one.language !== found.language;

@@ -28,9 +28,7 @@ export function speechHistory({ onplay }) {
         made.querySelector("button")?.focus();
       }));
   };
-  made.draw = async () => {
-    list.replaceChildren(...(await history()).map(row));
-  };
+  made.draw = async () => list.replaceChildren(...(await history()).map(row));
   made.add = async (item) => {
     await put("speech", { id: newId(), at: Date.now(), ...item });
     await made.draw();

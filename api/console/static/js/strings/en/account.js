@@ -89,7 +89,7 @@ export default {
   "hooks.events_none": "Choose at least one event.",
   "hooks.secret": "Signing secret",
   "hooks.secret_hint": "Store the secret where your server can read it; it is not shown again. Without a secret, messages are not signed.",
-  "hooks.secret_keep": "Leave it empty to keep the current secret. For 24 hours, messages are signed with both.",
+  "hooks.secret_keep": "Leave this empty to keep the current secret. After a change, messages are signed with both secrets for 24 hours.",
   "hooks.generate": "Generate",
   "hooks.active": "Active",
   "hooks.add": "Add the webhook",

@@ -12,8 +12,8 @@ export default {
   "nav.docs": "API reference",
   "nav.guide": "Guide",
   "nav.leave": "Sign out",
-  "nav.leave_ask": "The {n} pieces of speech that this browser keeps are deleted. Download first what you need.",
-  "nav.leave_ask.one": "The piece of speech that this browser keeps is deleted. Download it first if you need it.",
+  "nav.leave_ask": "Signing out deletes the {n} pieces of speech that this browser keeps. Download those that you need first.",
+  "nav.leave_ask.one": "Signing out deletes the piece of speech that this browser keeps. Download it first if you need it.",
   "nav.offline": "You are offline.",
   "nav.credit": "Credit left",
   "nav.held": "{amount} held",
@@ -107,6 +107,7 @@ export default {
   "tool.result": "Result of {name}",
   "time.now": "just now",
   "unit.seconds": "{n} s",
+  "unit.about_seconds": "about {n} s",
   "unit.delay": "Delay {n} ms",
 
   "error.no_answer": "The service cannot be reached. Check that it is running and that your network is up.",

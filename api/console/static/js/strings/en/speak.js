@@ -82,7 +82,6 @@ export default {
   "explain.title": "What would be spoken",
   "explain.characters": "{n} characters",
   "explain.characters.one": "1 character",
-  "explain.seconds": "about {n} s",
 
   "dictionaries.none": "No dictionaries yet. A dictionary defines how names are pronounced.",
   "dictionaries.manage": "Edit pronunciations",
@@ -115,7 +114,7 @@ export default {
   "pronunciations.alias": "Said as",
   "pronunciations.alias_hint": "Other words, such as “engine X”",
   "pronunciations.phoneme": "Phonemes",
-  "pronunciations.phoneme_hint": "Voices without phonemes say the words instead",
+  "pronunciations.phoneme_hint": "Voices that accept no phonemes speak the other words instead",
   "pronunciations.alphabet": "Alphabet",
   "pronunciations.case": "Match capitals",
   "pronunciations.any_case": "any capitals",
