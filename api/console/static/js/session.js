@@ -71,8 +71,7 @@ export function expire() {
 export function noteLimits(headers) {
   const limit = Number(headers.get("X-RateLimit-Limit"));
   if (!limit) return;
-  const remaining = Number(headers.get("X-RateLimit-Remaining"));
-  session.limits = { limit, remaining };
+  session.limits = { limit, remaining: Number(headers.get("X-RateLimit-Remaining")) };
   emit("limits", session.limits);
 }
 

@@ -7,14 +7,13 @@ const STORES = ["speech", "previews"];
 const OWNER = "owner";
 const MOST = 100; // pieces of speech
 
-let base = "console";
 let place = localStorage;
+let owner = null; // the id of the workspace
 let opened = null;
-let owner = null;
 
 function open() {
   opened ||= new Promise((resolve, reject) => {
-    const request = indexedDB.open(base, 1);
+    const request = indexedDB.open(place === localStorage ? "console" : "guest", 1);
     request.onupgradeneeded = () => STORES.forEach((name) => request.result.createObjectStore(name, { keyPath: "id" }));
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
@@ -44,26 +43,25 @@ export const clear = (store) => run(store, "readwrite", (all) => all.clear());
 
 // Newest first; the oldest beyond MOST are deleted.
 export async function history() {
-  const all = (await run("speech", "readonly", (store) => store.getAll())) || [];
-  all.sort((one, other) => other.at - one.at);
+  const all = ((await run("speech", "readonly", (store) => store.getAll())) || []).sort((one, other) => other.at - one.at);
   for (const old of all.splice(MOST)) await remove("speech", old.id);
   return all;
 }
 
 // Deletes everything of a workspace other than the one that is signed in.
 export async function own() {
-  [base, place] = isGuest() ? ["guest", sessionStorage] : ["console", localStorage];
+  place = isGuest() ? sessionStorage : localStorage;
   opened = null;
+  owner = place.getItem(OWNER);
+  if (owner !== String(session.workspace.id)) await wipe();
   owner = String(session.workspace.id);
-  if (place.getItem(OWNER) !== owner) await empty();
   place.setItem(OWNER, owner);
 }
 
-// Deletes everything, unless another workspace has entered in another tab.
-export const wipe = async () => place.getItem(OWNER) === owner && empty();
-
-// All but the session: an owner's is of other tabs, too, and ends with a sign-out of its own.
-async function empty() {
+// All but the session: an owner's is of other tabs, too, and ends with a sign-out of its own. Nothing if
+// another workspace has entered in another tab.
+export async function wipe() {
+  if (place.getItem(OWNER) !== owner) return;
   for (const key of Object.keys(place)) if (!isSession(key)) place.removeItem(key);
   for (const store of STORES) await clear(store);
 }

@@ -111,8 +111,7 @@ export function talk(wish, device, view) {
     try {
       // A refused request says why, a refused socket does not; and the credential stays with HTTP.
       // A client secret has prices, also that of the owner of a machine, who sends the credential instead.
-      const json = { session, expires_after: { seconds: 60 } };
-      const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json });
+      const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json: { session, expires_after: { seconds: 60 } } });
       if (isOver) return;
       const key = isOwner() ? credential() : secret.value;
       const path = `/openai/v1/realtime?model=${encodeURIComponent(wish.model)}`;
