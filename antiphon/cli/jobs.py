@@ -55,7 +55,8 @@ def job(
     if output is None:
         if kind in RECORDINGS:
             raise click.UsageError(f"-o: add it, such as -o {file.stem}.srt for a transcript")
-        return _show_chapters(service, file, given(chapters=options["chapters"]))
+        fields = given(chapters=options["chapters"], voice=options["voice"])
+        return _show_chapters(service, file, fields)
     suffix = output.suffix.lower()
     is_transcript = suffix in TRANSCRIPTS
     if kind in RECORDINGS and not is_transcript:
