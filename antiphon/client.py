@@ -95,7 +95,7 @@ class Request(Generic[T]):
 
 
 def checked(build: Callable[P, T]) -> Callable[P, T]:
-    """Let a function with typed options raise TypeError for a keyword that is none of them."""
+    """Make a function with typed options raise TypeError for any other keyword."""
     parameters = signature(build).parameters
     annotations = [parameter.annotation for parameter in parameters.values()]
     bodies = [get_args(option)[0] for option in annotations if get_origin(option) is Unpack]
@@ -276,7 +276,7 @@ def _transcribe(
 
 
 class _Transcribe(Protocol[Text_co, Result_co]):
-    """The method `transcribe`, which returns a text or a result by `response_format`."""
+    """The method `transcribe`, which returns text or an object, depending on `response_format`."""
 
     @overload
     def __call__(self, audio: Audio, **form: Unpack[TranscriptionFields]) -> Result_co: ...

@@ -39,8 +39,8 @@ class Address:
 
 
 def is_local(url: str) -> bool:
-    """Whether the service is at a loopback address without TLS. With TLS, the environment may name
-    certificates, so that its settings are used."""
+    """Whether the service is at a loopback address without TLS. With TLS, settings from the
+    environment are used, since they may name certificates."""
     return re.match(r"(?:http|ws)://(?:localhost|127\.[\d.]+|\[::1\])(?:[:/]|$)", url) is not None
 
 

@@ -99,6 +99,7 @@ def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
             allow_origin_regex=LOCAL_PAGES if settings.admits_local_pages else None,
             allow_methods=["*"],
             allow_headers=["*"],
+            allow_private_network=True,  # Chromium asks before a page calls a private address
             expose_headers=["*", "Authorization"],
             max_age=7200,
         )

@@ -54,7 +54,7 @@ class Caller:
         slow_encoder: bool = False,
         whole: bool = False,
     ) -> SpeechStream:
-        """Opens a stream of speech; `whole` if the speech is sent only once it is complete."""
+        """Opens a stream of speech; `whole`: it is sent only when complete."""
         return SpeechStream(
             synthesis=self.speech.synthesis,
             workspace_id=self.workspace_id,
@@ -67,7 +67,7 @@ class Caller:
         )
 
     async def check_credit(self) -> None:
-        """Checks that the credit pays for a recording, before it is received.
+        """Checks that the credit covers a recording, before it is received.
 
         Raises InsufficientCredit or DatabaseUnavailable.
         """

@@ -87,7 +87,7 @@ class SpeechServices:
     jobs: Jobs
     check_url: Callable[[str], None]  # raises InvalidUrl for a URL that may not be fetched
     fetch: Callable[[str, Path, int, Take], Coroutine[Any, Any, None]]
-    """Downloads a URL to a file of at most so many bytes; `Take` is called for each piece."""
+    """Downloads a URL to a file of at most so many bytes; calls `Take` for each piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models that pipelines call. The mappings may change while the services live.
+    """Models that pipelines call. The mappings may change while the services exist.
 
     Callables are called in threads; the first call may load the model.
     """
@@ -202,7 +202,7 @@ def build_services(
     decoder: AudioDecoder | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
-    """Builds all services without waiting for models: routes answer 503 until theirs is up.
+    """Builds all services without waiting for models: a route answers 503 until its model is up.
 
     A caller that passes a `decoder` closes it; the default one starts its processes with the first
     audio. Without `limits`, this process counts only its own requests.

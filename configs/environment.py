@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 T = TypeVar("T", bound=str)
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_CGROUP = Path("/proc/self/cgroup")  # groups of this process
+_CGROUP = Path("/proc/self/cgroup")  # the cgroups of this process
 _MEMORY = (  # controller and files of a group, in v2 and in v1
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -24,7 +24,7 @@ _MEMORY = (  # controller and files of a group, in v2 and in v1
 _CPU_MAX = _CGROUPS / "cpu.max"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _DATABASES = ("sqlite", "postgres", "postgresql", "postgresql+psycopg")
-# Niceness of models and of work on whole files: below requests and live audio.
+# Niceness of models and of work on whole files: a lower priority than requests and live audio.
 MODEL_NICENESS = 10
 DASHBOARD_PORT = 8265  # Ray's default
 
@@ -103,7 +103,7 @@ def udp_ports(name: str) -> tuple[int, int] | None:
 
 def announced_addresses(name: str) -> tuple[tuple[str, str], ...]:
     """Reads addresses of this machine, separated by commas, each with the address that clients are
-    given: itself, or that after `=`."""
+    given, which is the same unless another follows `=`."""
     texts = filter(None, map(str.strip, os.environ.get(name, "").split(",")))
     try:
         pairs = [text.partition("=") for text in texts]
@@ -130,9 +130,9 @@ def ice_servers(name: str) -> tuple[str, ...]:
 
 
 def origins(name: str) -> tuple[str, ...]:
-    """Reads origins of pages, separated by commas, or `*`."""
+    """Reads origins of pages, extensions and apps, separated by commas, or `*`."""
     texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
-    if wrong := [text for text in texts if not re.fullmatch(r"\*|https?://[^\s/?#@*]+", text)]:
+    if wrong := [text for text in texts if not re.fullmatch(r"\*|[\w+.-]+://[^\s/?#@*]+", text)]:
         raise SettingsError(
             f"{name} must be origins such as https://app.example, separated by commas, or *; "
             f"{wrong[0]!r} is not an origin"
@@ -237,7 +237,7 @@ def storage_url(name: str, default: Path) -> str:
         get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:  # a package to install, or an unknown protocol
         raise SettingsError(f"{name} begins with {protocol}://: {error}") from None
-    if not folder.strip("/") or "::" in folder:  # fsspec would take them for a chain
+    if not folder.strip("/") or "::" in folder:  # fsspec takes :: for a chain of file systems
         raise SettingsError(f"{name} is {text!r}, but must name a folder after ://, without ::")
     return text
 
@@ -276,7 +276,7 @@ def free_bytes() -> int:
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     with suppress(OSError):  # no cgroups
-        # In a container a path may be that of its host; the container's own group is the root.
+        # In a container, the path may be the host's; the container's own cgroup is then the root.
         own = [PurePosixPath(line.split(":/", 1)[1]) for line in _CGROUP.read_text().splitlines()]
         for path, names in product({up for mine in own for up in (mine, *mine.parents)}, _MEMORY):
             folder, limit, used, cached = names
@@ -309,8 +309,8 @@ def bypass_proxies(host: str) -> None:
 def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:
     """Raises SettingsError unless only this process's user can enter and replace `folder`.
 
-    It may not be a link. If it `has_code`, no user but the system's may own a folder above, since
-    the owner could rename it.
+    `folder` may not be a link. If it `has_code`, other users may not own a folder above it either,
+    since they could rename it.
     """
     try:
         status = folder.lstat()
@@ -359,8 +359,8 @@ def is_loopback(host: str) -> bool:
 
 
 def serves_only_this_machine(host: str) -> bool:
-    """Whether a server on `host` serves only this machine, by its settings: on the loopback, and
-    neither behind a proxy nor with gateways on other machines, nor with ANTIPHON_ALONE=off. Raises
+    """Whether, by its settings, a server on `host` serves only this machine: it listens on the
+    loopback, without a proxy or gateways on other machines, and ANTIPHON_ALONE is not off. Raises
     SettingsError."""
     is_allowed = choice("ANTIPHON_ALONE", ("auto", "off"), "auto") == "auto"
     others = ("PUBLIC_URL", "TRUSTED_PROXIES", "CLUSTER_ADDRESS")

@@ -8,7 +8,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 CONFIGS_DIR = Path(__file__).resolve().parent
-# libyaml reads `languages.yaml`, which each gateway loads, in 5 ms in place of 43.
+# With libyaml, `languages.yaml`, which each gateway loads, takes 5 ms instead of 43 ms.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 T = TypeVar("T")

@@ -6,6 +6,6 @@ from configs.settings import Settings
 
 
 def load_plans(settings: Settings) -> PlansConfig:
-    """Reads `plans.yaml`, with the workspace of `settings` that has no plan."""
+    """Reads `plans.yaml`, and adds the id of the workspace without limits from `settings`."""
     plans = load_yaml(PlansConfig, "plans")
     return plans.model_copy(update={"free_workspace_id": settings.free_workspace_id})

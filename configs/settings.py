@@ -50,8 +50,8 @@ class WebhookSettings:
 
 
 ConsentNeeded = Literal["off", "attest", "spoken"]
-"""The consent that `POST /voices` requires: none, a statement, or a sentence read aloud. A
-statement that is not required is stored all the same, and a sentence is checked."""
+"""The consent that `POST /voices` requires: none, a statement, or a sentence read aloud. Consent
+that is not required is still stored, and a sentence is still checked."""
 
 
 SignUpPolicy = Literal["open", "invite", "closed"]
@@ -113,7 +113,7 @@ class Settings:
     public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
-    free_space_mb: int | None = None  # least space for storing, by volume; None: by size
+    free_space_mb: int | None = None  # free space of a volume needed to store; None: by its size
     storage_shared: bool = False  # a folder of `storage_url` is the same on every machine
     require_consent: ConsentNeeded = "off"  # whether a custom voice needs consent
     watermark: WatermarkOf = "off"
@@ -125,9 +125,9 @@ class Settings:
     wyoming: WyomingSettings | None = None  # None: not served
     webrtc: WebRtcSettings | None = None  # None: no calls over WebRTC
     cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
-    admits_local_pages: bool = False  # whether those of this machine may, on any port
+    admits_local_pages: bool = False  # whether pages of this machine may, on any port
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
-    free_workspace_id: int | None = None  # that of the owner of a service alone on its machine
+    free_workspace_id: int | None = None  # the owner's, if no other machine is served
 
 
 def weights_dir() -> Path:
@@ -144,7 +144,7 @@ def own_catalogue() -> Path:
     or catalogue.yaml in the data folder. It may not exist. Raises SettingsError."""
     path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
     if not path.endswith(".yaml"):
-        raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, and has to end in .yaml")
+        raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, but must end in .yaml")
     return Path(path).expanduser().resolve()
 
 
@@ -173,8 +173,8 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
     created only for a `new` database, or if `new_secrets` says so. A database elsewhere may already
-    be used with other secrets, so new ones are not stored here, but by `keep_secrets`, later.
-    Raises SettingsError, which names the variable.
+    be used with other secrets, so new ones are stored later, by `keep_secrets`. Raises
+    SettingsError, which names the variable.
     """
     data_dir = _data_dir(new=new)
     if new_secrets is None:
@@ -229,7 +229,7 @@ def _free_workspace_id(host: str) -> int | None:
 
 
 def _wyoming() -> WyomingSettings | None:
-    environment.token("WYOMING_KEY")  # a malformed one is refused in any case
+    environment.token("WYOMING_KEY")  # refused if malformed, even without WYOMING_PORT
     address = environment.wyoming_address()
     announces = environment.choice("WYOMING_ZEROCONF", ("off", "on"), "off") == "on"
     if address is None:
@@ -269,8 +269,7 @@ def _plan_webhook() -> PlanWebhook:
 
 
 def _own_folder() -> Path:
-    """Returns `data/` of a checkout, or else a folder of the user, since an installed package's
-    folder is not for data."""
+    """Returns `data/` of a checkout, or a folder of the user if the package is installed."""
     if (PROJECT_DIR / "pyproject.toml").exists():
         return PROJECT_DIR / "data"
     return Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share") / "antiphon"
@@ -313,8 +312,8 @@ def _peer_networks(networks: tuple[IPv4Network | IPv6Network, ...]) -> tuple[str
 
 
 def keep_secrets(settings: Settings) -> None:
-    """Stores generated secrets, once it is certain that the database is used with no others. If
-    another process has stored other secrets meanwhile, later starts refuse those."""
+    """Stores generated secrets, once it is certain that the database has no others. If another
+    process has stored different ones meanwhile, later starts refuse them."""
     if settings.secrets.generated is not None:
         _stored_secrets(settings.data_dir / SECRETS, settings.secrets.generated, keep=True)
 
@@ -382,7 +381,7 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
-    """Returns the secrets in the file, completed with `fresh` ones, which are stored if `keep`.
+    """Returns the secrets in the file, completed with `fresh` ones, which `keep` stores.
 
     A file lock makes processes that start at once read the same secrets.
     """

@@ -39,7 +39,7 @@ class Workspace(SQLModel, table=True):
     retention: str = "standard"  # or zero: no texts and no audio are stored
     # Days for which the history keeps speech; 0 keeps none.
     speech_history_days: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
-    # Earlier speech is not listed, however many days are set later; None before the first change.
+    # Speech before this time is never listed, even if more days are set later; None: no change yet.
     history_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
     # When the work on one of its custom voices, or of its jobs, last began.
@@ -99,7 +99,7 @@ def find_user(
 def list_users(
     session: Session, after: int = 0, limit: int | None = None, text: str = ""
 ) -> list[tuple[User, Workspace]]:
-    """Lists users by id of their workspace, beyond `after`, with `text` in address, name or id."""
+    """Lists users by workspace id, from `after` on, if `text` is in their address, name or id."""
     query = select(User, Workspace).where(Workspace.owner_id == User.id, col(Workspace.id) > after)
     names = (col(User.email), col(Workspace.name), cast(col(Workspace.id), String))
     matches = or_(*(name.icontains(text, autoescape=True) for name in names))
@@ -113,7 +113,7 @@ def change_row(
     row = session.get(model, row_id, with_for_update=True)
     if row is None:
         return None
-    if isinstance(row, Workspace):  # what its history lacks does not come back
+    if isinstance(row, Workspace):  # speech that its history has dropped does not return
         row.history_since = speech_since(row, utc_now())
     changed = [
         field
@@ -131,9 +131,8 @@ def change_row(
 def lock_workspace(
     session: Session, workspace_id: int, *, shared: bool = False
 ) -> Workspace | None:
-    """Locks the row until the end of the transaction; settlements, which only refer to it, can run.
-
-    A `shared` lock suffices against its erasure.
+    """Locks the row until the end of the transaction; settlements, which only refer to the row, can
+    still run. A `shared` lock prevents its erasure.
     """
     lock = {"read": shared, "key_share": True}
     return session.get(Workspace, workspace_id, with_for_update=lock)

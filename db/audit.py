@@ -87,7 +87,7 @@ def creator_of(session: Session, workspace_id: int) -> str | None:
 
 
 def recent_details(session: Session, workspace_id: int, action: str, since: datetime) -> list[Any]:
-    """The details of the entries of an action since then."""
+    """The details of the workspace's entries of an action after `since`."""
     mine = (AuditEntry.workspace_id == workspace_id, AuditEntry.action == action)
     query = select(AuditEntry.details).where(*mine, col(AuditEntry.created_at) > since)
     return list(session.exec(query))

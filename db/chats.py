@@ -1,7 +1,7 @@
 """Saved chats. Chats of other workspaces are treated as nonexistent.
 
-A turn, which is what a user sent and its answer, follows the one before it in the table, or an
-earlier one that it names, and is then a branch.
+A turn is a user's messages with their answer. It follows the previous turn in the table, or else an
+earlier one that it names; then it is a branch.
 """
 
 from collections import Counter
@@ -182,10 +182,9 @@ def delete_chat(session: Session, workspace_id: int, chat_id: UUID) -> bool:
 
 
 def delete_turn(session: Session, workspace_id: int, chat_id: UUID, turn: str) -> bool:
-    """Deletes an answer, and the messages that led to no other; False when there is no such turn.
-
-    Messages that a later turn continues stay, without the name of their turn, until that one is
-    deleted. A chat without messages is deleted.
+    """Deletes an answer, and the messages that led to no other answer; False when there is no such
+    turn. If a later turn continues the answer, its messages stay, without the name of their turn,
+    until the later turn is deleted. A chat without messages is deleted.
     """
     ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
     same = update(Chat).where(*ours).values(stored_bytes=col(Chat.stored_bytes))

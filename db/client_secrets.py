@@ -13,7 +13,7 @@ from db.database import UtcDateTime, change_rows, utc_now
 class ClientSecret(SQLModel, table=True):
     """A secret with the session that it opens; only the HMAC of the secret is stored.
 
-    `key_id` or `session_id` made it: a login session is deleted with its secrets, a key revoked.
+    It was created by the API key `key_id` or the login session `session_id`, and ends with it.
     """
 
     __tablename__ = "client_secret"

@@ -197,7 +197,7 @@ class BoundedThreadPool:
             async with asyncio.timeout(self._answer_s):
                 return await asyncio.wrap_future(call)
         except TimeoutError:
-            if not call.done():  # work that had not begun was cancelled, and is done
+            if not call.done():  # work that had not begun is cancelled, and so counts as done
                 self._hung.add(call)
             raise
 
@@ -254,8 +254,8 @@ class Database:
     ) -> T:
         """Runs work as `run_plain` does, but on SQLite a power cut may undo it.
 
-        A later `run` makes it durable, and a killed process undoes nothing. For writes that matter
-        only together with later ones.
+        A later `run` makes it durable, and the end of the process does not undo it. It is for
+        writes that matter only together with later ones.
         """
         call = partial(_transact_plain, self._ordered, lambda rows: work(rows, *args, **kwargs))
         return await self._in_thread(call, self._writers)
@@ -313,7 +313,7 @@ def _transact_plain(engine: Engine, work: Callable[[Transaction], T]) -> T:
 
 @contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Raises DatabaseUnavailable in place of the driver's errors of an unreachable server."""
+    """Raises DatabaseUnavailable in place of the driver's errors for an unreachable server."""
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:

@@ -76,8 +76,7 @@ class ListedDelivery:
 
 def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
     """Lists the longest due delivery of each webhook, with webhook and workspace, longest first.
-
-    Takes 10 µs per webhook with pending deliveries, however many those are.
+    Takes 10 µs per webhook with pending deliveries, regardless of their number.
     """
     waiting = _webhooks_with_pending()
     first = aliased(Delivery)
@@ -216,8 +215,8 @@ def finish_delivered(
 ) -> set[UUID]:
     """Records successful attempts together; returns the deliveries that were recorded.
 
-    The others are for `finish`: their lease is taken, or their webhook's row is locked, and waiting
-    for it while holding the rows of others could deadlock.
+    The rest are left to `finish`: another worker has their lease, or their webhook's row is locked,
+    and to wait for it while holding other rows could deadlock.
     """
     rows = select(Webhook.id).where(col(Webhook.id).in_({claim.webhook.id for claim, _ in done}))
     hooks = set(session.exec(rows.with_for_update(skip_locked=True, key_share=True)))

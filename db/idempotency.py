@@ -79,8 +79,8 @@ def renew_answer(session: Session, claimed: IdempotentAnswer, lease_until: datet
 def bind_answer(session: Session, claimed: IdempotentAnswer, digest: bytes) -> bool:
     """Stores the digest of the request's body.
 
-    False when an earlier run had another body: then the lease is given back, and the row waits for
-    the first body.
+    False when an earlier run had another body: then the lease is given back, and only a request
+    with the first body can continue.
     """
     running = update(IdempotentAnswer).where(*_running(claimed))
     stored = col(IdempotentAnswer.body_digest)

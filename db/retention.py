@@ -11,7 +11,7 @@ from db.deliveries import cancel
 from db.webhooks import Delivery, Event, Webhook
 
 AT_ONCE = 500
-"""Most rows that one call changes, so that writers do not wait long."""
+"""Maximum number of rows that a call changes, so that other writers do not wait long."""
 
 
 def delete_older(

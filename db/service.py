@@ -37,7 +37,7 @@ def stored_fingerprints(session: Session) -> dict[str, bytes]:
 
 
 def split_digests(stored: bytes) -> list[bytes]:
-    """Splits the digests of data keys; any other secret has one, and a store a shorter mark."""
+    """Splits a row of digests: data keys have several, other secrets one, stores a shorter mark."""
     return [stored[at : at + DIGEST_BYTES] for at in range(0, len(stored), DIGEST_BYTES)]
 
 
@@ -46,8 +46,8 @@ def unknown_secrets(
 ) -> list[str]:
     """Lists secrets with a stored digest that is not among `marks`; none with `accept`.
 
-    If there are none, stores the first mark of each name: of `lasting` beside the stored digests,
-    and with `accept` beside its other marks.
+    If there are none, stores the first mark of each name. For `lasting`, the stored digests stay
+    beside it, or with `accept` its other marks.
     """
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     stored = {name: row.digest for name, row in rows.items() if row}

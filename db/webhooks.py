@@ -125,7 +125,7 @@ class NewEvent:
 
     kind: EventKind
     data: dict[str, Any]
-    callback: UUID | None = None  # the only webhook that gets it, with the data alone as its body
+    callback: UUID | None = None  # the one webhook that gets it; the body is then only the data
 
 
 def callback_of(session: Session, job_id: UUID) -> UUID | None:

@@ -1,7 +1,7 @@
 """The builders of the Serve applications, which Serve also calls for `serve deploy`.
 
 Scaling is configured in `serve_config.yaml`. If a builder refuses a configuration, `serve status`
-shows the reason, and the replicas that run stay.
+shows the reason, and the running replicas stay.
 """
 
 from typing import Any, TypeVar
@@ -76,8 +76,8 @@ def build_worker(args: dict[str, Any]) -> Application:
 
 
 def _checked(shape: type[ArgsT], args: dict[str, Any]) -> ArgsT:
-    """Return the validated arguments. Raises RayServeException if they are wrong, or something else
-    in what was deployed with them; Serve builds again after other exceptions."""
+    """Return the validated arguments. Raises RayServeException if they or other parts of their
+    deployment are wrong; after other exceptions, Serve builds again."""
     try:
         checked = shape.model_validate(args)
     except ValidationError as error:

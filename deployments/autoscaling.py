@@ -4,7 +4,7 @@ Each replica reports its load to Ray Serve (`record_autoscaling_stats`); 1 is th
 replica should carry. The load of a gateway is its open sessions, that of a recogniser its busy
 slots and the seconds of waiting work, that of a language model its busy slots and the seconds of
 waiting tokens, and that of a voice its requests. Serve itself would scale by the number of ongoing
-requests, in which a minute of audio counts as much as a word.
+requests, which counts a minute of audio like a single word.
 """
 
 import math
@@ -17,7 +17,7 @@ import ray
 from telemetry import metrics
 
 LOAD = "load"
-SLACK = 0.5  # tolerated load above the number of replicas: one that is just busy gets no second
+SLACK = 0.5  # tolerated load above the number of replicas: a busy one alone adds no second
 LEAST = 0.01  # load of a replica with any work, so that it stays
 GATEWAY_FULL = 0.45  # share of its sessions; another gateway is added above 0.45 * (1 + SLACK)
 WAIT_S = 8.0  # seconds of waiting work that count as the load of one replica
@@ -31,7 +31,7 @@ def load_report(load: float) -> dict[str, float]:
 
 
 class Scaled(Protocol):
-    """The fields of `ray.serve.config.AutoscalingContext` that decide."""
+    """The fields of `ray.serve.config.AutoscalingContext` on which the decision depends."""
 
     target_num_replicas: int
 
@@ -57,8 +57,8 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
 
 def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
     """Return the wanted number of replicas like `by_load`, but at most one for each GPU of the
-    cluster. More would wait for room, and Ray would give them the share that a replica of another
-    model leaves while it restarts."""
+    cluster. Further replicas would wait for room, and Ray would give them the share of a GPU that a
+    replica of another model leaves while it restarts."""
     wanted, state = by_load(context)
     if wanted > 1:
         wanted = min(wanted, max(1, int(ray.cluster_resources().get("GPU", 0))))
@@ -68,9 +68,9 @@ def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
 class RestWhenIdle:
     """Scales by load, and treats a model that was used differently from one that was only loaded.
 
-    Serve stops the last replica after `downscale_to_zero_delay_s` without load. That may be short
-    for a model that has not been used since the start, whose memory others can use. A model that
-    was used stays for `after_use_s` more, because its next request is likely.
+    Serve stops the last replica after `downscale_to_zero_delay_s` without load. The delay may be
+    short for a model that has not been used since the start, since others can use its memory. A
+    model that was used stays for `after_use_s` more, because its next request is likely.
     """
 
     def __init__(self, after_use_s: float) -> None:

@@ -44,11 +44,11 @@ def main(address: str, num_cpus: int | None) -> None:
             f"The service at {address} runs release {first}, and this machine has"
             f" {release()}: they need the same code and configs/"
         )
-    fetch_weights(weights)  # reports what fails: no replica of that model can run here
+    fetch_weights(weights)  # reports failures: no replica of such a model can run here
     # Run as a module: the first line of the program `ray` cannot hold a path with a space.
     command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "start"]
     command += [f"--address={address}", "--block", "--disable-usage-stats"]
-    # Without it Ray uses the path of the first machine's folder, which may be open on this one.
+    # Otherwise Ray uses the path of the first machine's folder, which other users may reach here.
     command.append(f"--temp-dir={Path(os.environ['RAY_TMPDIR'], 'ray')}")
     own = cluster_address()
     # A copy of the first machine's environment has its CLUSTER_ADDRESS.

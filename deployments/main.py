@@ -48,7 +48,7 @@ from pipelines.accounts.service import LINK_LIFETIME, Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
-AGAIN_S = 5  # time after a signal by which `stop` has begun, unless its interrupt was dropped
+AGAIN_S = 5  # by this time after a signal, `stop` has begun, unless its interrupt was dropped
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 
 
@@ -75,7 +75,7 @@ def serve(config: Path, num_cpus: int | None, host: str | None, port: int | None
     for name, value in (("HOST", host), ("PORT", port)):
         if value is not None:
             os.environ[name] = str(value)
-    try:  # before minutes of downloads
+    try:  # checked before downloads that take minutes
         check_ports(environment.host("HOST"), environment.port("PORT", 8000))
     except SettingsError as error:
         sys.exit(str(error))
@@ -85,7 +85,7 @@ def serve(config: Path, num_cpus: int | None, host: str | None, port: int | None
 
 
 def run_and_exit(config: Path, num_cpus: int | None) -> NoReturn:
-    """Exit without the interpreter's shutdown, where Ray's libraries take 2 s to clean up."""
+    """Exit without the interpreter's shutdown, in which Ray's libraries take 2 s to clean up."""
     code: int | str | None = 0
     try:
         run(config, num_cpus)
@@ -93,7 +93,7 @@ def run_and_exit(config: Path, num_cpus: int | None) -> NoReturn:
         pass
     except SystemExit as end:
         code = end.code
-        if isinstance(code, str):  # as the interpreter would do
+        if isinstance(code, str):  # prints it, as the interpreter would
             click.echo(code, err=True)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -115,7 +115,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     try:
         settings = load_settings()
         config = resolved(config)
-        start_tracing()  # or reports what is wrong
+        start_tracing()  # raises SettingsError for wrong variables
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
         node.prepare_environment(settings)
@@ -135,7 +135,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         for warning in doubts(settings):
             say(warning)
         if missing_gpu is not None:
-            say(f"A machine with a GPU must join, because here {missing_gpu}")
+            say(f"A machine with a GPU must join: {missing_gpu}")
         dashboard = node.start(num_cpus)
         interrupt_on_signals()  # again, since Ray's library sets its own handler
         if not may_grow and (problems := resource_problems(config, node.resources())):
@@ -168,7 +168,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     except (ValueError, RuntimeError, TimeoutError) as error:
         sys.exit(str(error))
     finally:
-        show_key(first_key)  # also after a failed start: the key is shown only once
+        show_key(first_key)  # even after a failed start, since the key is shown only once
         stop(arrival)
 
 
@@ -184,7 +184,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     a `__del__` are dropped. Further signals change nothing."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    signal.signal(signal.SIGALRM, _interrupt)  # that of Ray's library aborts
+    signal.signal(signal.SIGALRM, _interrupt)  # replaces the handler of Ray's library, which aborts
     signal.alarm(AGAIN_S)
     raise KeyboardInterrupt
 
@@ -192,13 +192,13 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 async def prepare_database(settings: Settings) -> str | None:
     """Migrate the database; at the first start, also create a workspace and return its API key.
 
-    Tells the processes of a service that serves only this machine which workspace has no limits.
+    If the service serves only this machine, also tells its processes which workspace has no limits.
     Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
     """
     with closing(await open_database(settings)) as database:
         accounts = accounts_of(database, settings)
         for account in await database.read(discrepancies):
-            say(f"The ledger does not agree with an account: {account}")
+            say(f"The ledger does not match the balance of an account: {account}")
         await check_wyoming_key(settings, accounts.authenticator)
         first_key = await accounts.ensure_first_workspace()
         is_alone = serves_only_this_machine(settings.host)
@@ -213,9 +213,9 @@ def accounts_of(database: Database, settings: Settings) -> Accounts:
 def wait_until_ready(
     settings: Settings, dashboard: str, wanted: set[str], models: set[str], failed: set[str]
 ) -> None:
-    """Wait until the models `wanted` answer, except those in `failed`. Reports which of all
-    `models` cannot be loaded, or not in time, and adds them to `failed`. Raises RuntimeError if
-    another part of the service cannot start, or TimeoutError."""
+    """Wait until the models `wanted` answer, except those in `failed`. Reports those of all
+    `models` that cannot be loaded, or not in time, and adds them to `failed`. Raises RuntimeError
+    if another part of the service cannot start, or TimeoutError."""
     url = local_url(settings)
     deadline = time.monotonic() + READY_TIMEOUT_S
     next_look = time.monotonic() + 5
@@ -236,14 +236,14 @@ def wait_until_ready(
                     failed.add(name)
                     say(f"{name} is not available: {why}")
         time.sleep(0.1)
-    late = f"not ready after {READY_TIMEOUT_S} s; the Ray dashboard's logs say more"
+    late = f"not ready after {READY_TIMEOUT_S} s; the logs in Ray's dashboard say more"
     if not readyz(f"{url}/healthz"):
         raise TimeoutError(f"the gateway is {late}")
     for name in sorted(wanted - failed):
         status, body = ask(f"{url}/readyz?models={name}") or (503, {})
         if status != 200:
             message = body.get("message", name)
-            if name not in message:  # the database, or the gateway stops
+            if name not in message:  # the reason is the database, or the gateway stops
                 raise TimeoutError(f"{late}: {message}")
             failed.add(name)
             say(f"{name} is not available: {late}")
@@ -282,7 +282,7 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
 
 
 def show_console(settings: Settings) -> None:
-    """Print the address of the console. On a terminal it is a login link, which no log may get."""
+    """Print the console's address: on a terminal a login link, which must not get into logs."""
     link = None
     if sys.stdout.isatty():
         with suppress(DatabaseError), closing(Database(settings.database_url)) as database:
@@ -296,8 +296,8 @@ def show_console(settings: Settings) -> None:
 
 
 def login_command(settings: Settings) -> str:
-    """Return the shell command that prints a login link of this service: with the variables on
-    which its data and its address depend, except those that may contain passwords."""
+    """Return the shell command that prints a login link of this service: with the variables that
+    determine its data and its address, except those that may contain passwords."""
     values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
     variables = [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
     script = Path(sys.executable).with_name("antiphon")
@@ -306,8 +306,8 @@ def login_command(settings: Settings) -> str:
 
 
 def show_notes(config: serve_config.Config) -> None:
-    """Print which chat models answer, which one is coming, and how to get a better one. A problem
-    of a configuration is reported when it is loaded."""
+    """Print which chat models answer, which one is coming, and how to get a better one. A
+    configuration's problem is reported when the model is loaded."""
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
         for entry in serve_config.entries(application):
@@ -347,7 +347,7 @@ def say(line: str) -> None:
 
 def stop(arrival: ModelArrival | None) -> None:
     """End downloads, drain the gateways and stop the cluster; further interrupts are ignored. The
-    gateways end before the models, because a model without a running call ends at once, and the
+    gateways end before the models: a model without a running call would end at once, so that the
     next chunk of a stream would find no model."""
     signal.alarm(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -35,13 +35,13 @@ _NAMED_SECRETS = (
     ),
     re.compile(r"(?i)(\bbearer\s+)[^\s\"',}\\]{8,}"),
     re.compile(r"(://[^\s/:@]*:)[^\s/]+(?=@)"),  # the password of a database URL
-    # Passwords of these URLs may have a slash, as half of the random ones in base64 do.
+    # Passwords in these URLs may contain a slash, as about half of random base64 passwords do.
     re.compile(r"(?i)(\b(?:postgres|redis)[\w+]*://[^\s/:@]*:)(?:(?!://)[^\s\"'])+(?=@)"),
 )
 
 
-# Parts of an error without texts: frames with their lines of source, and paths and addresses in
-# errors of the system.
+# Parts of an error that quote no user's text: stack frames with their source lines, and paths and
+# addresses in system errors.
 _NO_TEXT = re.compile(
     r'(?m)^(?P<margin>[ \t|]*)File "[^"\n]+", line \d+.*(?:\n(?P=margin)  .*)*'
     r"|^[ \t|+-]*Traceback \(most recent call last\):"
@@ -85,7 +85,7 @@ def redact(text: str) -> str:
 
 def without_texts(error: str) -> str:
     """Hides what an error or a traceback quotes, which may be texts of users: libraries quote their
-    input. Frames, names in code, and paths in errors of the system stay."""
+    input. Stack frames, names in code, and paths in system errors stay."""
     error = _DETAIL.sub(rf"\1{_HIDDEN}", error)
     pieces: list[str] = []
     end = 0
@@ -98,8 +98,8 @@ def without_texts(error: str) -> str:
 
 
 def _without_quotations(text: str) -> str:
-    """Hides quotations, also with others within, and over several lines. One without an end hides
-    the rest; a mark that ends none extends the one before it."""
+    """Hides quotations, nested or over several lines. An unclosed quotation hides the rest of the
+    text; a closing mark without an opening one extends the hidden quotation before it."""
     pieces: list[str] = []
     start = end = depth = 0
     opened = hidden = ""  # marks of the current quotation, and of the hidden one before it
@@ -190,9 +190,9 @@ def redact_logs() -> None:
 
 
 def setup_logs(level: int = logging.INFO) -> None:
-    """Redacts every record of this process, and writes the root logger's as JSON to stderr.
+    """Redacts every record of this process, and writes those of the root logger to stderr as JSON.
 
-    In a replica they also go to the file that Ray's dashboard shows, as Serve's own do.
+    In a replica they also go to the file that Ray's dashboard shows, as Serve's own records do.
     """
     redact_logs()
     root = logging.getLogger()

@@ -30,7 +30,7 @@ ProcessCollector(namespace="antiphon", registry=REGISTRY)
 
 
 class _TracedHistogram(Histogram):
-    """Histogram whose samples within a span become events of it, and exemplars on the page."""
+    """Histogram whose samples within a span become events of the span, and exemplars."""
 
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         super().observe(amount, exemplar or note(self._name.removeprefix("antiphon_"), amount))
@@ -73,7 +73,7 @@ def declare(*kinds: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Satisfies type checkers, which do not know the file; a test compares names with uses."""
+    """Satisfies type checkers, which do not read metrics.yaml; a test checks the names in use."""
     raise AttributeError(f"metrics.yaml has no {name}")
 
 

@@ -41,7 +41,7 @@ class Report:
 
 @dataclass(slots=True)
 class OwnReports:
-    """Source of a page's reports that has only this process."""
+    """Source of reports for the metrics page of a single process."""
 
     process: Report = Report("local", "local", 0, {})  # template of each report
     source: Collector = REGISTRY
@@ -68,7 +68,7 @@ class OwnReports:
 def render(reports: Iterable[Report], media_type: str = MEDIA_TYPE) -> bytes:
     """Renders the page; families of the same name are joined, as the format requires.
 
-    Only OPEN_METRICS has exemplars, and names counters without `_total` in their heads.
+    Only OPEN_METRICS has exemplars, and omits `_total` from counters' HELP and TYPE lines.
     """
     registry = CollectorRegistry()
     text = "Time since a process reported its metrics"
@@ -93,7 +93,7 @@ def render(reports: Iterable[Report], media_type: str = MEDIA_TYPE) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _LabelledCollector(Collector):
-    """Collector that adds labels to the families of another."""
+    """Collector that adds labels to the metric families of another collector."""
 
     source: Collector
     labels: dict[str, str]
@@ -117,7 +117,7 @@ def _family(block: str) -> tuple[str, tuple[str, str]]:
 
 
 def _has_samples(family: Metric) -> bool:
-    """Whether a metric is used: processes use few, and a histogram has 15 lines."""
+    """Whether a metric has samples. Most processes use few metrics; a histogram takes 15 lines."""
     if family.type != "histogram" or family.name in SHOWN_EMPTY:
         return bool(family.samples)
     return any(sample.value for sample in family.samples)

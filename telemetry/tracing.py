@@ -56,7 +56,7 @@ def start_tracing() -> None:
         ) from None
     # Strangers could fill the log with malformed `tracestate`.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
-    # Of 5 s: a replica that stops does not take its last spans with it.
+    # 1 s instead of 5 s, so that a replica that stops loses few of its last spans.
     os.environ.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
     named = {"service.name": "antiphon", **OTELResourceDetector().detect().attributes}
     provider = TracerProvider(resource=Resource.create(named))
@@ -121,7 +121,7 @@ def start(
 
 
 def end(span: "Span | None", error: str = "") -> None:
-    """Ends the span, as failed if there is an `error`, whose class it has."""
+    """Ends the span; an `error` (the name of an exception's class) marks it as failed."""
     if span is not None:
         with current(span):
             annotate({}, error=error)
@@ -160,8 +160,8 @@ def traced(
 
 
 def annotate(attributes: Attributes, *, name: str = "", error: str = "") -> None:
-    """Adds the attributes that are not 0 or empty to the current span. The span may also get
-    another name, or fail by an `error` of a class."""
+    """Adds the attributes that are not 0 or empty to the current span. Can also rename the span, or
+    mark it as failed with `error`, the name of an exception's class."""
     if (span := _span.get()) is not None and span.is_recording():
         attributes = {**attributes, "error.type": error}
         span.set_attributes({key: value for key, value in attributes.items() if value})

@@ -1,7 +1,7 @@
 """Writes the table of docs/security.md that says which credential opens which route and socket.
 
-It reads what each router and socket states. A test compares the page with this table, and the table
-with the answers of the service to every kind of credential: `make access`.
+`make access` runs it. The table is that of the declarations of routers and sockets. Tests compare
+it with the page, and with the service's answers to each kind of credential.
 """
 
 import sys
@@ -33,7 +33,7 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Wants:
-    """What a route or socket asks of a credential."""
+    """The credential that a route or socket requires."""
 
     kind: str  # page, public, operator, key or socket
     scopes: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Wants:
 
 
 def wanted(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, Wants]]:
-    """Of each route its method, its path, and what it wants."""
+    """Yields each route's method, path, and required credential."""
     for route in routes:
         if isinstance(route, OperatorRoute):
             wants = Wants("operator")
@@ -122,7 +122,7 @@ def _named(path: str, methods: list[str]) -> str:
 
 
 def written(page: str) -> str:
-    """The page with a fresh table."""
+    """The page with an updated table."""
     before, _, rest = page.partition(BEGIN)
     return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
 
@@ -130,5 +130,5 @@ def written(page: str) -> str:
 if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     if "--check" in sys.argv and written(text) != text:
-        sys.exit("the table of docs/security.md is not fresh: run `make access`")
+        sys.exit("the table of docs/security.md is out of date: run `make access`")
     PAGE.write_text(written(text), encoding="utf-8")

@@ -2,9 +2,9 @@
 document: antiphon/types.py.
 
     python tools/client_types.py          writes the file
-    python tools/client_types.py --check  exits with 1 when it is not fresh
+    python tools/client_types.py --check  exits with 1 if the file is out of date
 
-Those that antiphon/client.py imports, and all that they contain.
+The file has the types that antiphon/client.py imports, and all types that these refer to.
 """
 
 import json
@@ -18,7 +18,7 @@ from api.app import routed_app
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT, TYPES = ROOT / "antiphon" / "client.py", ROOT / "antiphon" / "types.py"
-# What a request has, without what the client's methods name themselves.
+# Schemas of requests, and their fields to omit since the client's methods name these themselves.
 REQUESTS: dict[str, set[str]] = {
     "ChatCompletionBody": {"messages", "stream", "text"},
     "ExplainBody": {"text", "script"},
@@ -120,7 +120,7 @@ def main() -> None:
     if "--check" not in sys.argv:
         TYPES.write_text(text, encoding="utf-8")
     elif not TYPES.exists() or TYPES.read_text(encoding="utf-8") != text:
-        sys.exit("antiphon/types.py is not fresh: run `make client`")
+        sys.exit("antiphon/types.py is out of date: run `make client`")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes docs/compatibility.md from the results of the client tests (`make compatibility`).
 
-Arguments: JUnit files of pytest, of which later ones count. `compatibility.yaml` says which tests
-show which feature.
+Arguments: JUnit files of pytest; the last result of a test counts. `compatibility.yaml` says which
+tests show which feature.
 """
 
 import sys
@@ -40,7 +40,7 @@ def locked_versions(npm: Mapping[str, str]) -> dict[str, str]:
 
 
 def outcome(tests: str, results: Mapping[str, str]) -> str:
-    """The result of all tests whose file and name begin so."""
+    """The combined result of all tests whose file and name begin with `tests`."""
     seen = {result for test, result in results.items() if test.startswith(tests)} or {UNTRIED}
     return next(result for result in (FAILS, WORKS, UNTRIED) if result in seen)
 
@@ -57,7 +57,7 @@ def read_results(path: Path) -> dict[str, str]:
 
 
 def write_page(results: Mapping[str, str], versions: Mapping[str, str]) -> str:
-    """The page, with one table an API and one row a client."""
+    """The page, with a table per API and a row per client."""
     parts = [OPENING]
     for api, clients in TABLE.items():
         features = list(

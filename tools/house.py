@@ -1,9 +1,9 @@
 """Checks the rules of docs/structure.md that no linter knows: `make check` runs it.
 
-Each rule is a function that yields one sentence a violation. Exit status 1 when there is any.
-Rules of FILE_RULES look at one file, and have a list of files in tools/house.yaml that do not
-follow them yet. The lists only shrink: a listed file that has become clean is a violation, too;
-`tools/house.py --shrink` takes it off.
+Each rule is a function that yields a sentence per violation. Exit status 1 if there are any. Rules
+of FILE_RULES look at one file, and have a list of files in tools/house.yaml that do not follow them
+yet. The lists only shrink: a listed file that has become clean is a violation, too, and is taken
+off by `tools/house.py --shrink`.
 """
 
 import ast
@@ -28,7 +28,7 @@ MAX_LINES, MAX_FILES, MAX_PREFIXED = 600, 15, 2
 MAX_WORDS = 12  # of a test's name, without `test`
 # Vague words, which no reader searches for; docs/glossary.md has the terms of the field.
 BANNED = ("nobody", "somebody", "whoever", "anybody", "anew", "foretold", "foretell")
-# A request's id reaches the log lines below it; no function's result depends on it.
+# Log lines take the request's id from there; no function's result depends on it.
 CONTEXT_VARIABLES = {"telemetry/tracing.py"}
 UNEDITED = re.compile(r"/migrations/|^antiphon/types\.py$")
 GROUPS = {
@@ -42,7 +42,7 @@ GROUPS = {
 PUBLIC_INDEX = {"https://pypi.org", "https://files.pythonhosted.org"}
 # The module that keeps what a request carries in the state of its scope.
 CONTEXT = "api/http/context.py"
-# Parts that serve every route alike, and so take what they need instead of a group.
+# Parts that may not take a group of services: they serve every route, and name what they need.
 GROUPLESS = re.compile(
     r"api/(http/(?!routing\.py$)|reference/|guide/)|(?!api/|deployments/gateway/)"
 )
@@ -200,7 +200,7 @@ def _imported(path: str) -> set[str]:
 
 
 def dependencies() -> Iterator[str]:
-    """Each imported package is declared: by the client, or in a group of those who run the file."""
+    """Each imported package is declared: by the client, or in a dependency group of its users."""
     project = tomllib.loads(text("pyproject.toml"))
     groups = project["dependency-groups"]
     lists = [groups.get(name, []) for name in ("server", "espeak", "gpu", "vllm", "dev")]
@@ -219,7 +219,7 @@ def dependencies() -> Iterator[str]:
     own = {f.split("/")[0] for f in tracked(".py")} | sys.stdlib_module_names
     for path in [*source(), *(f for f in tracked(".py") if f.startswith("tools/"))]:
         for package in sorted({module.split(".")[0] for module in _imported(path)} - own):
-            # A package that is not installed here is named as its module.
+            # A package that is not installed here is assumed to be named like its module.
             names = distributions.get(package, [package])
             folder = path.split("/")[0]
             known = {"antiphon": client, "tools": tools}.get(folder, declared)
@@ -349,7 +349,7 @@ def _tuples(node: ast.AST) -> Iterator[str]:
 
 
 def openers(path: str) -> Iterator[tuple[int, str]]:
-    """A docstring begins with a verb or a noun, so that it stands alone; "Whether" is of a bool."""
+    """A docstring begins with a verb or a noun, so that it stands alone ("Whether" for a bool)."""
     for node in nodes(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = re.match(r"[^\w`]*(\w+)", ast.get_docstring(node) or "")
@@ -361,7 +361,7 @@ def openers(path: str) -> Iterator[tuple[int, str]]:
 
 
 def variable_names(path: str) -> Iterator[tuple[int, str]]:
-    """A variable has the name of the thing; fields and parameters are not looked at."""
+    """A variable is named for the thing it holds; fields and parameters are not checked."""
     classes = [node for node in nodes(path) if isinstance(node, ast.ClassDef)]
     fields = {id(field) for node in classes for field in node.body}
     for node in nodes(path):
@@ -392,7 +392,7 @@ def summaries(path: str) -> Iterator[tuple[int, str]]:
     if not path.startswith("api/"):
         return
     for node in nodes(path):
-        # That of FastAPI itself is the title of the whole.
+        # The summary given to FastAPI itself is the title of the whole API.
         if not isinstance(node, ast.Call) or _last_name(node.func) == "FastAPI":
             continue
         for argument in node.keywords:

@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 OVERLAYS = {"cpu": "serve_config.yaml", "gpu": "configs/serve_gpu.yaml", "ha": "serve_config.yaml"}
 CHAT_MODEL = "llm/qwen2_5_coder_0_5b"
-"""In place of `auto`, which `make run` resolves: the image `cpu-weights` has its weights, and it is
-the choice for the 8 GiB of a worker. Other models that a deployment wants are in the image, too."""
+"""Replaces `auto`, which only `make run` resolves: the model that suits a worker's 8 GiB. The image
+`cpu-weights` has its weights, and those of the other models that a deployment wants."""
 GATED_MODEL = "tts/csm"
-"""It stays optional: the pods start without `HF_TOKEN`."""
+"""Stays optional, so that the pods start without `HF_TOKEN`."""
 GATEWAYS = {"cpu": 2, "gpu": 4, "ha": 3}
 """One in each worker pod: KubeRay calls a pod ready when its gateway answers."""
 GPUS = 2
@@ -46,8 +46,8 @@ def read(path: str) -> Any:
 
 
 def serve_config(overlay: str) -> dict[str, Any]:
-    """The configuration with a gateway on each worker. Without a surge: the new gateway of a pod
-    would wait for the old one, and that for the new one."""
+    """The configuration with a gateway on each worker. It has no surge, because the new and the old
+    gateway of a pod would wait for each other."""
     config: dict[str, Any] = read(OVERLAYS[overlay])
     for application in config["applications"]:
         for deployment in application["deployments"]:

@@ -5,10 +5,10 @@
     python tools/same_interface.py ../before .      two folders
     python tools/same_interface.py 0.9.0 --additions-pass
 
-Compared are the OpenAPI document without its texts (operation ids included), metrics with their
+It compares the OpenAPI document without its texts (but with operation ids), metrics with their
 labels, environment variables, settings, keys of configuration files, and commands with their
-options. Prints one line a difference. Exit status: 1 when there is any (with --additions-pass: one
-that is more than an addition), 2 when an interface cannot be read.
+options. Prints a line per difference. Exit status: 1 if there are any (with --additions-pass: any
+that are not additions), 2 if an interface cannot be read.
 """
 
 import argparse
@@ -88,13 +88,13 @@ def differences(before: Any, after: Any, place: tuple[str, ...] = ()) -> Iterato
 
 
 def is_addition(place: tuple[str, ...], value: Any) -> bool:
-    """Whether callers of the interface as it was do not notice the new branch."""
+    """Whether callers of the old interface cannot notice the new branch."""
     if place[0] != "document":
         return True
     if place[-2] == "parameters":
         return not value.get("required")
     is_method = len(place) == 4 and place[1] == "paths"
-    return is_method or place[-2] in NAMES and place[-3] not in NAMES  # as a property may be named
+    return is_method or place[-2] in NAMES and place[-3] not in NAMES  # or a property's name
 
 
 def shown(value: Any) -> str:
@@ -105,8 +105,8 @@ def shown(value: Any) -> str:
 def without_texts(value: Any, *, names: bool = False) -> Any:
     """The document as a tree without summaries, descriptions, titles and examples.
 
-    With `names` the keys of `value` are names, of which none is a text. A list becomes a branch
-    whose keys are the names, references or types of its elements: their order means nothing.
+    With `names`, the keys of `value` are names, so that `summary` is not a text. A list becomes a
+    branch whose keys are the names, references or types of its elements: their order means nothing.
     """
     if isinstance(value, Mapping):
         return {
@@ -144,7 +144,7 @@ def document() -> Tree:
 
 
 def metrics() -> Tree:
-    """Metrics with their kinds, labels and the values of these, where they are listed."""
+    """Metrics with their kinds and labels, and with the labels' values if these are listed."""
     tree: Tree = {}
     for attribute, metric in _yaml("telemetry/metrics.yaml")["metrics"].items():
         kind = next(kind for kind in ("counter", "gauge", "histogram") if kind in metric)
@@ -180,7 +180,7 @@ def settings() -> Tree:
 
 
 def configuration() -> Tree:
-    """First keys of each configuration file, and the names of files in its folders."""
+    """Top-level keys of each configuration file, and the names of files in its folders."""
     tree: Tree = {}
     for path in sorted(Path("configs").rglob("*.yaml")):
         content = _yaml(path) if path.parent.name == "configs" else None
@@ -191,7 +191,7 @@ def configuration() -> Tree:
 def commands() -> Tree:
     """Commands of `antiphon` with their options and arguments, and those of the operator.
 
-    Those of revisions before 1.0 may be argparse's.
+    Revisions before 1.0 may use argparse.
     """
     import click
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the servers that the tests run against, and npm as a source of weights, when they are
-# missing and this is root on Debian or Ubuntu. Elsewhere it prints which tests are skipped.
+# Installs the servers that the tests run against, and npm as a source of weights, if they are
+# missing and the user is root on Debian or Ubuntu. Elsewhere it prints which tests are skipped.
 set -euo pipefail
 
 missing=()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests.sh PYTHON [ARGS]: all tests but the slow ones, or with SLOW set only these, in two runs of
-# pytest. Tests without a cluster run in parallel in WORKERS processes, by default one more than two
-# cores, since many wait; Ray tests run one after the other, since a cluster needs all cores.
+# tests.sh PYTHON [ARGS]: runs all tests except the slow ones (with SLOW set, only the slow ones) in
+# two runs of pytest. Tests without a cluster run in WORKERS parallel processes (3 by default, on
+# two cores, since many wait). Ray tests run one after the other, since a cluster needs all cores.
 # Files keep their order: sorted by their number of tests, the slow ones would run last.
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -39,20 +39,20 @@ fi
 source tools/registries.sh
 
 echo "installing the packages of $* ..." >&2
-rm -f "$venv"/.installed-requirements* # of versions before uv.lock, which would install nothing now
+rm -f "$venv"/.installed-requirements* # stamps of versions before uv.lock, which would skip the installation
 "$venv"/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
   --requirement tools/uv.txt
 # Not `uv sync`, which fetches files from their addresses in uv.lock even where there is a mirror.
-# Bytecode now, not at the first start: a dozen processes import these packages at once then, and some
-# environments forbid writing it later.
-# `===`, as `==2.13.0` also matches 2.13.0+cpu of another source, which then outranks the locked file.
+# Bytecode is compiled now, because at the first start a dozen processes import these packages at
+# once, and some environments forbid writing it later. `===` is needed, as `==2.13.0` also matches
+# 2.13.0+cpu of another source, which then outranks the locked file.
 "$venv"/bin/uv export --quiet --frozen --no-header --no-annotate "${@/#/--only-group=}" \
   | sed -E 's/^([A-Za-z0-9][^=; ]*)==/\1===/' >"$venv"/.requirements
 install() {
   "$venv"/bin/uv pip install --quiet --python "$venv"/bin/python --compile-bytecode \
     --require-hashes --requirement "$venv"/.requirements
 }
-if ! install; then # a further index may have other files of the same version, and is asked first
+if ! install; then # an additional index has precedence, and may have other files of the same version
   if [[ -z ${UV_INDEX:-}${UV_FIND_LINKS:-} ]]; then exit 1; fi
   echo "trying again with the default index alone ..." >&2
   unset UV_INDEX UV_FIND_LINKS
@@ -62,7 +62,7 @@ rm "$venv"/.requirements
 # A path file instead of an editable install: no build, and nothing to repeat when a file is added.
 pwd >"$("$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/antiphon.pth"
 bin=$(cd "$venv" && pwd)/bin
-# A script of the shell, as the line `#!` has 127 characters and takes no spaces.
+# A shell script, because a `#!` line may have at most 127 characters, and no spaces in the path.
 quoted=\'${bin//\'/\'\\\'\'}/python\'
 printf '#!/bin/sh\nexec %s -P -m deployments.cli.main "$@"\n' "$quoted" >"$bin/antiphon"
 chmod +x "$bin/antiphon"

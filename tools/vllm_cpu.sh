@@ -11,8 +11,8 @@ if cmp -s uv.lock "$stamp"; then exit 0; fi
 VENV=$venv tools/venv.sh server espeak dev
 source tools/registries.sh
 pinned=$venv/pinned.txt
-# Of the CUDA build the lock has the versions of the packages that both want. PyPI's torchvision,
-# torchaudio and torchcodec are built for CUDA; chat needs none of them.
+# The lock is for the CUDA build; packages that both builds require keep their locked versions. PyPI's
+# torchvision, torchaudio and torchcodec are built for CUDA; chat needs none of them.
 "$venv"/bin/uv export --quiet --frozen --no-header --no-annotate --no-hashes \
   --only-group server --only-group vllm >"$pinned"
 version=$(sed -n 's/^vllm==\([^ ;]*\).*/\1/p' "$pinned")

@@ -202,7 +202,7 @@ def _cell(value: Any) -> str:
 
 
 def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
-    """Add a command of `requests.toml`, which explains a `spec`."""
+    """Add a command by its `spec` in `requests.toml`, which explains the fields."""
     method, path = spec["ask"].split()
     body, options, upload = (spec.get(name, ()) for name in ("body", "options", "upload"))
 
@@ -219,7 +219,7 @@ def add_request(group: Any, name: str, spec: dict[str, Any]) -> None:
             request = Request(method, path.format(**values), {"json": sent}, httpx.Response.read)
             with service.client() as client:
                 answer = client.send(request)
-            target.write(answer)  # which opens it: a failure leaves the file that is there
+            target.write(answer)  # opens it now: a failed request changes no file
             click.echo(f"Wrote {len(answer):,} bytes to {target.name}", err=True)
             return
         answer = service.ask(method, path.format(**values), **parts)

@@ -54,15 +54,15 @@ def job(
     kind = file.suffix.lower()
     if output is None:
         if kind in RECORDINGS:
-            raise click.UsageError(f"-o: add it, such as -o {file.stem}.srt for a transcript")
+            raise click.UsageError(f"-o: required, such as -o {file.stem}.srt for a transcript")
         fields = given(chapters=options["chapters"], voice=options["voice"])
         return _show_chapters(service, file, fields)
     suffix = output.suffix.lower()
     is_transcript = suffix in TRANSCRIPTS
     if kind in RECORDINGS and not is_transcript:
-        raise click.UsageError(f"-o: of a recording must end in {', '.join(TRANSCRIPTS)}")
+        raise click.UsageError(f"-o: for a recording, it must end in {', '.join(TRANSCRIPTS)}")
     if kind in TEXTS and suffix not in BOOKS:
-        raise click.UsageError(f"-o: of a text must end in {', '.join(BOOKS)}")
+        raise click.UsageError(f"-o: for a text, it must end in {', '.join(BOOKS)}")
     if not is_transcript and suffix not in BOOKS:
         raise click.UsageError(f"-o: must end in {', '.join((*TRANSCRIPTS, *BOOKS))}")
     labels = "true" if speakers else None
@@ -72,7 +72,7 @@ def job(
     else:
         source, unused = "text", given(language=options["language"], speakers=labels)
     if unused:
-        raise click.UsageError(f"--{' and --'.join(unused)}: has no effect on a {source}")
+        raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a {source}")
     check_target(output)
     fields = given(output_format=suffix[1:], speaker_labels=labels, **options)
     path, field = ("transcriptions", "audio") if is_transcript else ("speech", "document")
@@ -107,7 +107,7 @@ def fetch(service: ServiceClient, job_id: str, output: Path) -> None:
         book_format = current["output_format"]
         results = (f".{book_format}",) if book_format else (*TRANSCRIPTS,)
         if suffix not in results:
-            raise click.UsageError(f"-o: of this job must end in {', '.join(results)}")
+            raise click.UsageError(f"-o: for this job, it must end in {', '.join(results)}")
         _save(service, client, current, output)
 
 
@@ -125,7 +125,7 @@ def _save(service: ServiceClient, client: Antiphon, job: dict[str, Any], output:
     if job["status"] != "completed":
         end(str(job["message"]), 1)
     path = f"/jobs/{job['id']}/transcript?format={TRANSCRIPTS.get(output.suffix.lower())}"
-    if job["type"] == "speech":  # at the address of the service as it is known here
+    if job["type"] == "speech":  # the job's `audio_url` may have another host than --url
         path = f"/files/{job['audio_url'].partition('/files/')[2]}"
     output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
     service.show(job, f"{output}: {job['duration']:.0f} s of audio; job {job['id']}")
@@ -138,8 +138,8 @@ def _warn(service: ServiceClient, answer: dict[str, Any]) -> None:
 
 
 def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the end of a job, and report its progress: on a terminal in a line that changes,
-    elsewhere in a line per minute."""
+    """Wait for the end of a job, and report its progress: on a terminal in one line that is
+    updated, elsewhere with a new line each minute."""
     is_terminal = sys.stderr.isatty()
     reported_at = -REPORT_S
     while job["finished_at"] is None:
@@ -155,7 +155,7 @@ def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(client: Antiphon, job: dict[str, Any]) -> str:
-    """Say how many jobs of the workspace are before one that has not begun."""
+    """Say how many jobs of the workspace are ahead of a waiting job."""
     if job["status"] == "uploading":
         return "waiting for its recording"
     listed = client.request("GET", "/jobs", params={"limit": 100})["data"]

@@ -45,7 +45,7 @@ def antiphon(url: str | None, key: str | None, as_json: bool) -> None:
 
 
 def main() -> None:
-    """Run the command of the arguments, which may be one of an installed server."""
+    """Run the command that the arguments name; an installed server adds commands of its own."""
     for extension in entry_points(group=EXTENSIONS):
         extension.load()(antiphon)
     if "serve" not in antiphon.commands:

@@ -1,4 +1,4 @@
-"""`antiphon models` of a service; with the server also those of this machine."""
+"""`antiphon models`: the models of a service and, with the server installed, of this machine."""
 
 import click
 

@@ -20,7 +20,7 @@ from antiphon import Antiphon, ServiceError
 from antiphon.client import DEFAULT_URL
 from antiphon.live import is_local
 
-NETWORK = (ConnectionError, TimeoutError, gaierror)  # of sockets; no other OSError is the service's
+NETWORK = (ConnectionError, TimeoutError, gaierror)  # other OSErrors concern files
 OPERATORS = "Operators: "  # begins the help of commands that work on a machine of the service
 REFUSED, UNREACHABLE = 3, 4  # exit statuses; 1 is any other failure, 2 wrong arguments
 T = TypeVar("T")
@@ -47,28 +47,28 @@ def store(url: str, key: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     text = f"url = {json.dumps(url)}\nkey = {json.dumps(key)}\n"
     with open(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as target:
-        file.chmod(0o600)  # one that was there may be open to others
+        file.chmod(0o600)  # an existing file may be readable by others
         target.write(text)
 
 
 class ServiceClient:
     """Sends requests with the user's key. A failure ends the program with one sentence."""
 
-    added = 0  # characters before the user's text in its first line: places in it are without them
+    added = 0  # characters put before the user's text; subtracted from columns in error messages
 
     def __init__(self, url: str | None, key: str | None, as_json: bool) -> None:
         login = stored() if url is None or key is None else {}
         self.url = (url or login.get("url") or DEFAULT_URL).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: {self.url} must start with http:// or https://")
-        # A key is sent to no other service than the one that gave it.
+        # A stored key is sent only to the service that issued it.
         self.key = key or (login.get("key") if login.get("url") in (None, self.url) else None)
         self.as_json = as_json
 
     @contextmanager
     def failures(self, purpose: str = "") -> Iterator[None]:
-        """End the program with a sentence if a request in the block fails. It begins with the
-        `purpose`, if there is one."""
+        """End the program with a sentence if a request in the block fails. The sentence begins with
+        the `purpose`, if there is one."""
         try:
             yield
         except ServiceError as error:
@@ -122,7 +122,7 @@ class ServiceClient:
 
 
 def check_target(file: Path) -> None:
-    """End the program if a file cannot be written, before work that is paid for or long."""
+    """End the program if a file cannot be written, before any paid or long work begins."""
     if not file.parent.is_dir():
         end(f"{file}: there is no folder {file.parent}", 1)
     if not os.access(file if file.exists() else file.parent, os.W_OK):
@@ -152,7 +152,7 @@ def current_service() -> ServiceClient:
 
 
 class CommandGroup(click.Group):
-    """A group of commands, listed in the order in which they were added, that the server extends.
+    """A group of commands, listed in the order of their addition; the server adds further commands.
     Without the server, an unknown command names what to install."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

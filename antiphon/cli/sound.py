@@ -1,4 +1,4 @@
-"""Programs of the machine that play and record sound, and what they say when they cannot."""
+"""Programs of the machine that play and record sound, and the errors that they report."""
 
 import asyncio
 import shutil
@@ -12,8 +12,8 @@ import click
 
 from antiphon.cli.service import end
 
-# Programs that play and record 16-bit mono, the first that is installed, and their arguments.
-# ffplay is the last: the others end with a status that tells of a missing sound device.
+# Programs that play and record 16-bit mono, with their arguments; the first one installed is used.
+# ffplay comes last, because only the others fail if there is no sound device.
 PLAYERS = {
     "aplay": "-q -t raw -f S16_LE -r 24000 -c 1",
     "paplay": "--raw --format=s16le --rate=24000 --channels=1",
@@ -30,7 +30,7 @@ NO_DEVICE = "Failed to open file"
 
 
 class SoundProgram:
-    """The first installed program of a list; its messages are kept for the error that ends it."""
+    """The first installed program of a list; its messages are kept in case it fails."""
 
     def __init__(self, choices: dict[str, str], purpose: str, instead: str) -> None:
         """`purpose` and `instead` complete the error messages: "play", "-o writes a file"."""
@@ -69,7 +69,7 @@ def recorder(rate: int = 16_000) -> SoundProgram:
 
 @contextmanager
 def player_input() -> Iterator[IO[bytes]]:
-    """Open the input of a player, which has played all of it when the block ends."""
+    """Open the input of a player; at the end of the block, wait until everything is played."""
     with closing(player(instead="-o writes a file")) as program:
         process = subprocess.Popen(program.command, stdin=subprocess.PIPE, stderr=program.messages)
         assert process.stdin is not None

@@ -100,7 +100,7 @@ async def append(socket: ClientConnection, audio: bytes) -> None:
 
 
 class Speaker:
-    """Plays through a program, which an interruption ends with the audio that it has not played."""
+    """Plays through a program; an interruption ends it, and so drops its unplayed audio."""
 
     def __init__(self, raw: bool) -> None:
         self._raw = raw
@@ -122,7 +122,7 @@ class Speaker:
                 *self._program.command, stdin=subprocess.PIPE, stderr=self._program.messages
             )
         assert self._process.stdin is not None
-        self._process.stdin.write(audio)  # kept here: audio comes faster than it is played
+        self._process.stdin.write(audio)  # buffers: audio arrives faster than it plays
 
     def hush(self) -> None:
         if self._process is not None and self._process.returncode is None:

@@ -14,8 +14,8 @@ from pipelines.webhooks.targets import MAX_URL_CHARACTERS
 
 Status = Literal["queued", "processing", "completed", "error"]
 ENGLISH = "en_us"  # language without `language_code` and detection
-FAMILIES = "best", "nano", "slam-1", "universal"  # models that stand for the deployed recogniser
-# Kinds of personal data by AssemblyAI's policies; the first policy of a kind names its masks.
+FAMILIES = "best", "nano", "slam-1", "universal"  # names that stand for the deployed recogniser
+# Kinds of personal data by AssemblyAI's policies; masks have the name of a kind's first policy.
 KINDS: dict[str, Kind] = {
     "person_name": "name",
     "email_address": "email",
@@ -129,7 +129,7 @@ class TranscriptOptions(DialectQuery):
 
     @property
     def webhook_headers(self) -> dict[str, str]:
-        """Headers of the callback, known until the request is stored."""
+        """Headers of the callback, available until the request is stored."""
         if not (self.webhook_auth_header_name and self.webhook_auth_header_value):
             return {}
         return {self.webhook_auth_header_name: self.webhook_auth_header_value}
@@ -157,7 +157,7 @@ class TranscriptOptions(DialectQuery):
         )
 
     def written(self, text: str) -> str:
-        """Applies what the pipelines do not do: lower case, and the form of masks."""
+        """Applies what the pipelines cannot: lower case, and the form of masks."""
         if self.format_text is False:
             text = text.lower()
         if not self.redact_pii:

@@ -33,8 +33,8 @@ from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
 from pipelines.stt.file import FileTranscript
 from pipelines.webhooks.callbacks import CallbackRequest
 
-# Clients ask for the state of each transcript of a group every 3 s, and never repeat a refused
-# request. All other requests of a group, such as uploads, come once for each transcript.
+# Clients poll each transcript of a group every 3 s, and never repeat a refused request. Other
+# requests of a group, such as uploads, are sent once per transcript.
 routers = router, states = [
     make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES, is_polled=is_polled)
     for is_polled in (False, True)
@@ -52,7 +52,7 @@ def _url(infrastructure: InfrastructureServices, path: str) -> str:
 
 
 async def _check_room(caller: Caller) -> None:
-    """Checks the room for a transcript. AssemblyAI's client sends whole groups at once."""
+    """Checks that the plan allows another transcript. AssemblyAI's client sends groups at once."""
     await caller.speech.jobs.check_room(
         caller.principal, "transcription", LEAST_MS, caller.operation, is_requested=True
     )

@@ -30,13 +30,13 @@ from pipelines.stt.endpointing import SemanticTurns
 
 ENCODINGS: dict[str, LiveEncoding] = {"pcm_s16le": "linear", "pcm_mulaw": "mulaw"}
 ENGLISH = "universal-streaming-english"
-# Beginnings of the names of models, all of which stand for the deployed recogniser.
+# Beginnings of names that stand for the deployed recogniser.
 RECOGNISERS = "universal", "u3-", "whisper-rt"
 PRO = "u3-", "universal-3"  # beginnings of names of models that always add punctuation and capitals
-# Silence that ends a turn: the least if it sounds finished, and the most if it does not.
+# Silence that ends a turn: the minimum if the turn sounds finished, and the maximum if it does not.
 WAITS_MS = (400, 1280)
 PRO_WAITS_MS = (100, 1000)
-SHORTEST_MS = 100  # silence before which no text is known
+SHORTEST_MS = 100  # shortest silence after which a text is known
 UPDATE_MS = 300  # time between updates
 MULTI = "multi"  # language code that stands for any language
 
@@ -82,7 +82,7 @@ class TurnsQuery(DialectQuery):
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Codes of the languages that may be spoken; empty if it may be any."""
+        """Codes of the languages that may be spoken; empty if all are possible."""
         codes = self.language_codes or [self.language_code or ""]
         if not any(codes) and self.speech_model == ENGLISH and not self.language_detection:
             return ("en",)
@@ -219,8 +219,8 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes parameters; none of them if a value is invalid. Raises as `changed` does, or as
-        `SocketListener.change`."""
+        """Changes parameters, or none of them if a value is invalid. Raises the errors of `changed`
+        and of `SocketListener.change`."""
         query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
         changes_languages = query.codes != self.query.codes
         await self.turns.change(query.options, changes_languages=changes_languages)
@@ -228,7 +228,7 @@ class AssemblyConversation(ListeningConversation):
 
 
 class AssemblyListener(TurnListener[AssemblyConversation]):
-    """Sends messages that each have the whole turn so far."""
+    """Sends messages, each with the whole turn so far."""
 
     @property
     def least_completeness(self) -> float:

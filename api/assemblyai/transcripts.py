@@ -26,7 +26,7 @@ CHANNELS = {"A": "1", "B": "2"}
 DELETED_URL = "http://deleted_by_user"
 DELETED_TEXT = "Deleted by user."
 MAX_PHRASES = 100  # phrases of a search
-MAX_MATCHES = 20_000  # places of all phrases of a search
+MAX_MATCHES = 20_000  # matches of all phrases of a search
 
 
 class StoredRequest(BaseModel):
@@ -44,7 +44,7 @@ def status_of(requested: RequestedJob) -> Status:
 
 
 class ShownTranscript:
-    """The words of a finished transcript as its options ask for them."""
+    """The words of a finished transcript, in the form that its options request."""
 
     def __init__(self, options: TranscriptOptions, transcript: FileTranscript) -> None:
         self._options = options
@@ -187,7 +187,7 @@ def transcript_json(
 
 
 def list_item(requested: RequestedJob, url: str) -> Answer:
-    """Returns a transcript as lists show it; `url` is the address of transcripts."""
+    """Returns a transcript's entry in lists; `url` is the base address of transcripts."""
     job = requested.job
     return {
         "id": str(job.id),

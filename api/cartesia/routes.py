@@ -125,15 +125,15 @@ class CartesiaSpeech(LenientModel):
 
 
 def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | None:
-    """Returns what a default voice of Cartesia's clients means; None for any other id."""
+    """Returns the voice for a default id of Cartesia's clients; None for any other id."""
     gender = NAMES.stock.get(voice_id)
     code = (language or FALLBACK_LANGUAGE).partition("-")[0].lower()
     return gender and ForeignVoice(voice_id, code, gender, is_multilingual=not language)
 
 
 class CartesiaWire(ContextWire):
-    """Writes the events of one context. None follow an error or a cancellation: the client would
-    take them for events of another context."""
+    """Writes the events of one context. After an error or a cancellation it writes none, since the
+    client would take them for events of another context."""
 
     context: SpeakingContext | None = None
 

@@ -47,8 +47,8 @@ SILENCE = 180.0, "no message came for 180 seconds", close_codes.POLICY
 INTERIM_MS = 500  # time between interims
 UPDATE_MS = 300  # time between updates of a turn
 WHISPER_SILENCE_S = 0.5  # silence that ends an utterance of `ink-whisper`
-FIRST_WITH_COLUMNS = "2026"  # API version whose words are parallel lists; before, objects
-WHOLE_S = 3.0  # silence at which an utterance that the client will finalize is decoded in parts
+FIRST_WITH_COLUMNS = "2026"  # first API version whose words are parallel lists instead of objects
+WHOLE_S = 3.0  # silence at which an utterance is decoded, in parts, before the client finalizes it
 # Silence that ends a turn which sounds unfinished. Cartesia's likelihood of speech falls with the
 # silence, so its turns seldom last until the timeout.
 LONGEST_WAIT_MS = 800
@@ -143,8 +143,8 @@ class InkUtterancesQuery(InkQuery):
 
 class InkTurnsQuery(InkQuery):
     """Parameters of the socket that finds turns. The thresholds are likelihoods of speech: a turn
-    ends below its end thresholds, and starts with its first words, whatever
-    `turn_start_threshold` is."""
+    ends below its end thresholds, and starts with its first words, regardless of
+    `turn_start_threshold`."""
 
     turn_start_threshold: float = Field(default=0.8, ge=0.5, le=0.9)
     turn_eager_end_threshold: float = Field(default=0.4, ge=0.3, le=0.6)

@@ -28,7 +28,7 @@ from pipelines.tts.session import BUFFER_CHARACTERS
 
 STATIC_DIR = Path(__file__).resolve().parent / "static"
 
-# Limits that pages state before a request would exceed them.
+# Limits that the pages enforce before they send a request.
 LIMITS = {
     "password_characters": MIN_PASSWORD_CHARACTERS,
     "history_days": MAX_HISTORY_DAYS,
@@ -60,7 +60,7 @@ HEADERS = {
 
 
 class _Files(StaticFiles):
-    """Serves files with HEADERS, which let an edited file show after a reload."""
+    """Serves files with HEADERS, so that a reload shows an edited file."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)

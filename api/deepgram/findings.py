@@ -1,4 +1,4 @@
-"""What a client of Deepgram's looks for in a transcript: terms, replacements and entities."""
+"""Terms, replacements and entities that Deepgram's clients request in a transcript."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from models.stt.base import Word
 from pipelines.stt.formatting import bare_word, mean_confidence, unpunctuated
 from pipelines.text.redaction import JOINT, find_entities
 
-MAX_HITS = 10  # of each search term
-LEAST_SIMILARITY = 0.8  # of the letters of a hit to those of its term, 0 to 1
-LEAST_WORD_SIMILARITY = 0.6  # of each word of a hit to that of its term, 0 to 1
+MAX_HITS = 10  # for each search term
+LEAST_SIMILARITY = 0.8  # between the letters of a hit and of its term, 0 to 1
+LEAST_WORD_SIMILARITY = 0.6  # between each word of a hit and its word in the term, 0 to 1
 Json = dict[str, Any]
 
 
@@ -120,7 +120,7 @@ class _Search:
     def _similarity(
         self, wanted: Sequence[str], similar: Sequence[dict[str, float]], at: int
     ) -> float:
-        """Returns the share of letters in common from `at` on; 0 if a word is too different."""
+        """Returns the share of common letters from word `at` on; 0 if a word is too different."""
         spoken = self.plain[at : at + len(wanted)]
         if len(spoken) < len(wanted):
             return 0.0

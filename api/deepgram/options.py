@@ -61,8 +61,8 @@ Sent = Annotated[
 
 
 Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-MAX_SEARCH_WORDS = 5  # of a term
-MAX_SEARCH_LETTERS = 60  # of a term, with its spaces
+MAX_SEARCH_WORDS = 5  # per term
+MAX_SEARCH_LETTERS = 60  # per term, including spaces
 
 
 class RecognitionQuery(DialectQuery):
@@ -83,7 +83,7 @@ class RecognitionQuery(DialectQuery):
     @property
     @abstractmethod
     def codes(self) -> tuple[str, ...]:
-        """Codes of the languages that may be spoken; empty if it may be any."""
+        """Codes of the languages that may be spoken; empty if all are possible."""
 
     def recognition(self) -> RecognitionOptions:
         """Converts the parameters to the options of the pipelines.
@@ -294,12 +294,12 @@ def foreign_voice(model: str) -> ForeignVoice | None:
 
 
 def uuid_of(model: ModelInfo) -> str:
-    """Derives a UUID from the id of a model, since models have none."""
+    """Derives a UUID from the id of a model, since models here have no UUIDs."""
     return str(uuid5(NAMESPACE_URL, f"urn:antiphon:model:{model.id}"))
 
 
 def described(model: ModelInfo) -> dict[str, str]:
-    """Returns the `model_info` of the model that answered, whatever name the request used."""
+    """Returns the `model_info` of the model that answered, whatever name the request had."""
     published = datetime.fromtimestamp(model.created, UTC).date().isoformat()
     return {"name": model.id, "version": published, "arch": model.engine}
 

@@ -298,7 +298,7 @@ BeginJob: TypeAlias = Callable[[Path | None, str], Coroutine[Any, Any, dict[str,
 
 
 class CallbackTask(BaseModel):
-    """A request with a callback, as its job keeps it."""
+    """A request with a callback, as stored with its job."""
 
     request_id: str
     models: Models
@@ -309,8 +309,8 @@ class CallbackTask(BaseModel):
 async def _new_job(
     caller: Caller, query: options.RecordingQuery, platform: PlatformServices, models: Models
 ) -> BeginJob:
-    """Checks the callback and the room for a job before the body is received; returns a function
-    that begins the job."""
+    """Checks the callback, and that there is room for a job, before the body is received; returns a
+    function that begins the job."""
     principal = caller.principal
     operation = caller.operation
     speech = caller.speech
@@ -364,7 +364,7 @@ async def _new_job(
 
 
 def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> dict[str, Any]:
-    """Makes the answer to a request with a callback, or the error of one that is too large;
+    """Makes the answer to a request with a callback, or an error if the answer is too large;
     blocking."""
     task = CallbackTask.model_validate_json(callback)
     sha256 = task.sha256
@@ -384,7 +384,7 @@ def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> di
 def _prepare(path: Path, query: options.RecordingQuery) -> str:
     """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking.
 
-    Raises ApiError(validation_error) for raw samples without their rate.
+    Raises ApiError(validation_error) for raw samples without a sample rate.
     """
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     if query.encoding is not None and query.sample_rate is not None:

@@ -130,7 +130,7 @@ async def speak(
 
 
 class SpokenMessage(SocketMessage):
-    """A message of a client whose text is to be spoken."""
+    """A client's message with text to be spoken."""
 
     pieces = SPOKEN
 
@@ -145,7 +145,7 @@ class SpokenMessage(SocketMessage):
 
 
 class SpeakMessage(SpokenMessage):
-    """Adds text, speaks the buffered text, drops it, or ends the session after it is spoken."""
+    """Adds text, speaks or drops the buffered text, or ends the session after the speech."""
 
     type: Literal["Speak", "Flush", "Clear", "Close"]
 
@@ -163,7 +163,7 @@ class VoiceConversation(ContextsConversation):
 
     @abstractmethod
     async def begin(self, voice: AvailableVoice) -> None:
-        """Greets the client, whose voice was found."""
+        """Greets the client once its voice is found."""
 
     async def opened(self) -> None:
         model = self.query.model
@@ -184,7 +184,7 @@ class SpeakConversation(VoiceConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._context: SpeakingContext  # of the text that follows
+        self._context: SpeakingContext  # for the text that follows
         self._count = 0  # contexts so far
         self._sequence = 0  # flushes and clears so far
 

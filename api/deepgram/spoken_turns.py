@@ -84,7 +84,7 @@ class TurnWire(ContextWire):
         self.input_characters += len(text)
 
     def interrupt(self, played_ms: int | None) -> None:
-        """Notes an interruption after so much of the session's audio, or after what was sent."""
+        """Notes an interruption after `played_ms` of the session's audio; None: after all of it."""
         end_ms = self.starts_ms + self.duration_ms
         self._splits = played_ms is not None
         self.played_ms = end_ms if played_ms is None else min(played_ms, end_ms)
@@ -138,17 +138,17 @@ class SpokenTurn:
 
 
 class SpokenTurnsConversation(VoiceConversation):
-    """Turns one after another, in each of which a sentence is spoken once it is complete."""
+    """Speaks turns one after another, and each sentence of a turn once it is complete."""
 
     query_type = SpokenTurnsQuery
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
         self._speed = self.query.speed
-        self._turns: deque[SpokenTurn] = deque()  # the first is spoken
+        self._turns: deque[SpokenTurn] = deque()  # the first one is being spoken
         self._count = 0  # turns so far
         self._is_closing = False
-        self._position_ms = 0  # in the session's audio, of the last interruption
+        self._position_ms = 0  # place of the last interruption in the session's audio
         self._totals = {
             "total_audio_duration_ms": 0,
             "total_input_character_count": 0,

@@ -119,7 +119,7 @@ class StreamChannel(SocketListener):
         self._number = number
         self._speakers = SpeakerNumbers()
         self._replacements = Replacements(stream.query.replace)
-        self._starts: list[float] = []  # starts of speech whose final is still to come
+        self._starts: list[float] = []  # starts of speech that has no final yet
         self._last_end_s = math.inf  # end of the last word; infinite after UtteranceEnd was sent
 
     async def emit(self, event: LiveEvent) -> None:
@@ -141,7 +141,7 @@ class StreamChannel(SocketListener):
         """Sends UtteranceEnd if the silence after the last word is long enough.
 
         The silence is measured in the audio, up to the next speech without its padding, so it does
-        not depend on when results come.
+        not depend on when results arrive.
         """
         wait_ms = self._stream.query.utterance_end_ms
         if wait_ms is None or self.live is None:
@@ -234,9 +234,12 @@ class TurnsMessage(SocketMessage):
 
 
 class FluxConversation(ListeningConversation):
-    """A stream of one channel, whose listener reports turns."""
+    """A stream of one channel, whose listener reports turns.
 
-    silence = SILENCE
+    Deepgram's clients keep a muted Flux stream open by pings, which the session does not see.
+    """
+
+    silence = 240.0, "NET-0001: no audio and no message came for 240 seconds", close_codes.INTERNAL
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)
@@ -252,7 +255,7 @@ class FluxConversation(ListeningConversation):
         return json_text({"type": kind, **ids, **fields})
 
     def error(self, message: str) -> str:
-        code = "NET-0001" if message in SILENCE else "INTERNAL_SERVER_ERROR"
+        code = "NET-0001" if message in self.silence else "INTERNAL_SERVER_ERROR"
         return self.event("Error", code=code, description=message)
 
     async def begin(self) -> None:
@@ -315,7 +318,7 @@ def _options_of(query: options.FluxQuery) -> SessionOptions:
 
 
 class FluxListener(TurnListener[FluxConversation]):
-    """Sends the events of turns, whose words have no times."""
+    """Sends the events of turns; their words have no times."""
 
     @property
     def least_completeness(self) -> float | None:

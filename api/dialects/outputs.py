@@ -28,7 +28,7 @@ PLAIN = "Conversational"  # category of all voices but those that whisper, act o
 
 @dataclass(frozen=True, slots=True)
 class ForeignVoice:
-    """A voice of another API, as far as its name tells."""
+    """What the name of a voice of another API tells about the voice."""
 
     name: str
     language: str  # ISO 639-1
@@ -101,7 +101,7 @@ class SpeechOutput:
 
 
 class CutOff:
-    """Base class of writers of audio, which cannot carry an error and so ends without its end."""
+    """Base class of audio writers: audio cannot carry an error, so a failed stream is cut off."""
 
     def fail(self, error: Exception) -> bytes:
         raise CutShort(to_api_error(error).code) from None
@@ -158,7 +158,7 @@ async def speak_whole(
 
 
 class AudioWriter(CutOff):
-    """Writes audio that is encoded already, as it is."""
+    """Writes audio that is already encoded, without a change."""
 
     def write(self, chunk: EncodedChunk) -> bytes:
         return chunk.data

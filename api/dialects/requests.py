@@ -65,7 +65,7 @@ class DialectQuery(BaseModel):
 
 
 def check_model(field: str, families: tuple[str, ...], name: str, model: ModelInfo) -> None:
-    """Accepts the id and aliases of the deployed model, and names that begin with a family's.
+    """Accepts ids and aliases of the deployed model, and names that begin with one of `families`.
 
     Raises ApiError(model_not_found).
     """
@@ -75,9 +75,8 @@ def check_model(field: str, families: tuple[str, ...], name: str, model: ModelIn
 
 
 class SocketMessage(LenientModel):
-    """Base class of the client's messages, which are JSON objects, mostly with a `type`.
-
-    A subclass lists the types, and has the fields of all of them.
+    """Base class of the client's messages, which are JSON objects, mostly with a `type`. A subclass
+    lists its types, and has the fields of all types.
     """
 
     pieces: ClassVar[Collection[str]] = ()  # text fields that may end within a character

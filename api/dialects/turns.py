@@ -40,15 +40,15 @@ class TurnListener(SocketListener, Generic[C]):
         self._conversation = conversation
         self.index = 0  # number of turns before this one
         self.last_transcript: LiveTranscript | None = None
-        self._start = LiveSpeechStarted(0.0)  # start of the speech that the last text is of
-        self._starts = [self._start]  # starts since then, as recognisers may lag behind
+        self._start = LiveSpeechStarted(0.0)  # start of the speech that the last text transcribes
+        self._starts = [self._start]  # speech starts since then, since recognisers may lag
         self._reset()
 
     def _reset(self) -> None:
         self.start_s: float | None = None  # with padding; None until the turn is reported
         self.speech_start_s = 0.0  # without padding
         self.text = ""  # last text that was reported
-        self.confidence = 1.0  # of the words, 0 to 1
+        self.confidence = 1.0  # confidence of the words, 0 to 1
         self.completeness = 0.0  # probability that the turn has ended
         self._parts: list[LiveTranscript] = []  # finals of a turn that spans several utterances
         self._eager: str | None = None  # text that was reported as the probable end
@@ -64,7 +64,7 @@ class TurnListener(SocketListener, Generic[C]):
 
     @property
     def least_completeness(self) -> float | None:
-        """Completeness from which EagerEndOfTurn is sent; None if it never is."""
+        """Minimum completeness for EagerEndOfTurn; None if that is never sent."""
         return None
 
     @property

@@ -44,7 +44,7 @@ keyed = make_router(TAG, route_class=KeyedRoute)
 tokens = make_router(TAG, scope="any", shows_secret=True, schemes=SCHEMES)
 routers = (keyed, user, tokens)
 
-OWNER_CHARACTERS = 10**9  # left to a workspace without prices: clients want a number
+OWNER_CHARACTERS = 10**9  # shown for a workspace without prices, since clients require a number
 TOKEN_S = 900
 TOKEN_SCOPES: dict[str, KeyScope] = {"realtime_scribe": "stt", "tts_websocket": "tts"}
 

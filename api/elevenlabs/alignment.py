@@ -78,7 +78,7 @@ async def align(request: Request, caller: CallerDep) -> ForcedAlignment:
 
 
 def _characters(text: str, words: Sequence[AlignedWord]) -> list[AlignedCharacter]:
-    """Returns all characters of the text; those between words have the time between them."""
+    """Returns all characters of the text; those between two words share the time between them."""
     characters: list[AlignedCharacter] = []
     place = 0
     time_s = words[0].start_s if words else 0.0

@@ -67,7 +67,7 @@ class DialogueConversation(MultiInputConversation):
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
-        self._names: dict[str, str] = {}  # voices by context, as the client names them
+        self._names: dict[str, str] = {}  # the client's names of voices, by context
 
     async def opened(self) -> None:
         """Chooses no voice for the socket, since each context has a voice of its own."""

@@ -43,7 +43,7 @@ class DictionaryRule(LenientModel):
     word_boundaries: Literal[True] = Field(default=True, description="Only whole words match.")
 
     def entry(self, number: int) -> Pronunciation:
-        """Converts the rule, which is the one of that index. Raises ApiError(validation_error)."""
+        """Converts the rule; errors name its index. Raises ApiError(validation_error)."""
         fields = self.model_dump(include={self.type, "alphabet", "case_sensitive"})
         try:
             return validated(Pronunciation, {"grapheme": self.string_to_replace, **fields})

@@ -183,7 +183,7 @@ async def _pieces(audio: KeptAudio) -> AsyncGenerator[bytes, None]:
 
 
 class _Archive(io.RawIOBase):
-    """A file that cannot be sought, whose bytes are taken as they are written."""
+    """A non-seekable file, whose bytes are taken as they are written."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -201,7 +201,7 @@ class _Archive(io.RawIOBase):
 async def _zipped(
     kept: Sequence[KeptSpeech], audio: Sequence[KeptAudio]
 ) -> AsyncGenerator[bytes, None]:
-    """Yields a ZIP file without compression, which holds a piece of one file in memory."""
+    """Yields an uncompressed ZIP file, with only a piece of one file in memory at a time."""
     output = _Archive()
     with ZipFile(output, "w") as archive:
         for each, of_item in zip(kept, audio, strict=True):

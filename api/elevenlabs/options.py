@@ -73,7 +73,7 @@ class OutputQuery(DialectQuery):
     def open_stream(
         self, caller: Caller, voice: AvailableVoice, style: SpeechRequest, *, whole: bool = False
     ) -> SpeechStream:
-        """Opens a stream in this format; `whole` if the speech is sent only once it is complete."""
+        """Opens a stream in this format; `whole`: the speech is sent only when complete."""
         codec, rate, *bits = self.output_format.split("_")
         bit_rate = int(bits[0]) * 1000 if bits else None
         make_encoder = partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate)
@@ -127,7 +127,7 @@ class ElevenLabsVoicing(LenientModel):
     pronunciation_dictionary_locators: list[DictionaryLocator] = Field(default=[], max_length=5)
 
     def style(self, *, timings: bool, stored: Mapping[str, float] = {}) -> SpeechRequest:
-        """Returns the style of speech; `stored` has settings for those that the request lacks."""
+        """Returns the style of speech; settings that the request lacks come from `stored`."""
         given = self.voice_settings or VoiceSettings()
         settings = VoiceSettings(**{**stored, **given.model_dump(exclude_unset=True)})
         low, high = STABILITIES
@@ -162,8 +162,8 @@ async def find_voice(
 
 
 def settings_key(voice_id: str, found_id: str) -> str:
-    """Returns the id under which settings are stored: that of an ElevenLabs voice, whose stand-in
-    depends on the language, or else that of the voice that was found."""
+    """Returns the id under which settings are stored: the id of an ElevenLabs voice, whose stand-in
+    depends on the language, or else the id of the voice that was found."""
     return voice_id if voice_id in _GENDERS else found_id
 
 

@@ -144,8 +144,8 @@ async def uploaded_recording(form: MultipartForm, field: str, file_format: FileF
 
 
 def with_words(transcript: FileTranscript) -> FileTranscript:
-    """Returns the transcript. Raises ApiError(invalid_audio) if nothing was recognised, and the
-    recording is then not charged."""
+    """Returns the transcript. Raises ApiError(invalid_audio) if nothing was recognised; the
+    recording is then free."""
     if not transcript.words:
         raise ApiError("invalid_audio", "no speech was recognised in the recording")
     return transcript
@@ -264,7 +264,7 @@ def _entry(attributed: AttributedWord, granularity: Granularity) -> Answer:
 
 
 INTERIM_MS = 500
-WHOLE_S = 3.0  # silence at which a segment that the client will commit is decoded in parts
+WHOLE_S = 3.0  # silence at which a segment is decoded, in parts, before the client commits it
 
 
 class LiveQuery(ScribeOptions):
@@ -356,7 +356,7 @@ class LiveConversation(ListeningConversation):
 
 
 class SegmentListener(SocketListener):
-    """Joins utterances, of which a segment has one or several."""
+    """Joins the utterances of a segment, which has one or several."""
 
     def __init__(self, stream: LiveConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)

@@ -98,9 +98,8 @@ class OpenedSpeech:
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
-    """Returns a dependency that opens the speech of a request.
-
-    `whole` is set if the speech is sent only once it is complete.
+    """Returns a dependency that opens the speech of a request. With `whole`, the speech is sent
+    only when complete.
     """
 
     async def open_speech(

@@ -130,7 +130,7 @@ class InputConversation(ContextsConversation):
         return failure(message, self._failure)
 
     def fail(self, error: Exception) -> None:
-        """Ends the socket, so that no client takes a part of the speech for all of it."""
+        """Ends the socket, so that no client takes part of the speech for the whole."""
         api_error = to_api_error(error)
         self._failure = options.status_of(api_error.code)
         code = close_codes.INTERNAL if api_error.status >= 500 else close_codes.POLICY
@@ -174,7 +174,7 @@ class InputConversation(ContextsConversation):
         style = message.style(timings=True, stored=self._stored)
         stream = self._query.open_stream(self.caller, self._voice, style)
         separator = separator_of(self._voice.language)
-        # Each flush of WAV is a file, and several are no file.
+        # Each flush of WAV is a file, and several files in a row are not one.
         is_kept = not self._query.output_format.startswith("wav")
         record = self._query.record(self.caller, stream) if is_kept else None
         wire = self._wire(context_id, separator, record)
@@ -267,8 +267,8 @@ class MultiInputConversation(InputConversation):
 class InputWire(ContextWire):
     """Writes audio with the times in ms of the letters that begin in it.
 
-    Times in `alignment` count from the end of the message before, which Pipecat expects, and times
-    in `normalizedAlignment` from the start of the context, which LiveKit expects.
+    Times in `alignment` count from the end of the previous message, as Pipecat expects, and times
+    in `normalizedAlignment` from the start of the context, as LiveKit expects.
     """
 
     id_field = "contextId"
@@ -282,7 +282,7 @@ class InputWire(ContextWire):
     ) -> None:
         """Writes the events of a context; `separator` is put between words.
 
-        `fail` ends the socket after an error; None if the socket goes on. `record` gets the audio.
+        `fail` ends the socket after an error; None: it stays open. `record` gets the audio.
         """
         self._context = {self.id_field: context_id} if context_id else {}
         self._separator = separator

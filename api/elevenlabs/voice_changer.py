@@ -29,7 +29,7 @@ router = make_router(
     schemes=options.SCHEMES,
 )
 
-LEAST_PAUSE_S = 0.5  # shorter pauses are left to the voice
+LEAST_PAUSE_S = 0.5  # the voice makes shorter pauses itself
 PATHS = ("/v1/voice-changer/{voice_id}", "/v1/speech-to-speech/{voice_id}")
 
 

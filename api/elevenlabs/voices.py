@@ -27,7 +27,7 @@ routers = (router, clones)
 
 Answer = dict[str, Any]
 DONE = {"status": "ok"}
-CLONE = "custom_voice"  # stands for the model that is fitted to a clone, in `fine_tuning`
+CLONE = "custom_voice"  # name in `fine_tuning` of the model that is fitted to a clone
 STATES = {"processing": "fine_tuning", "ready": "fine_tuned", "failed": "failed"}
 CATEGORIES = {
     "default": ("premade",),
@@ -161,7 +161,7 @@ class CloneFields(VoiceFields):
     )
 
     def voice(self) -> VoiceFields:
-        """Returns the native fields, with the labels that they have."""
+        """Returns the fields of the service's own API, with values from `labels`."""
         named = {name: label.strip().lower() for name, label in (self.labels or {}).items()}
         language = named.get("language", "")
         gender = named.get("gender")

@@ -13,7 +13,7 @@ from api.http.errors import ApiError
 SITE_DIR = Path(__file__).resolve().parent / "site"
 
 HEADERS = {
-    # Suffices for the theme's scripts and search worker; its scripts set styles through the DOM.
+    # Enough for the theme's scripts and search worker; its scripts set styles through the DOM.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
         "img-src 'self' data:; media-src 'self'; font-src 'self'; connect-src 'self'; "

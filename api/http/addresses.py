@@ -20,10 +20,10 @@ def is_direct(connection: HTTPConnection) -> bool:
 
     A proxy or tunnel on the machine has a loopback address too. It is recognised by a forwarding
     header, by the clients' `Host`, by HTTP/1.0 (towards servers the default of nginx before
-    1.29.7), or by `Connection: upgrade` of a request that opens no WebSocket. One that shows none
-    of these is not, such as nginx 1.29.7 and later with a plain `proxy_pass`: PUBLIC_URL declares
-    it. A page of another site whose name resolves to this machine (DNS rebinding) is recognised by
-    its `Host`.
+    1.29.7), or by `Connection: upgrade` of a request that opens no WebSocket. A proxy that shows
+    none of these is not recognised, such as nginx 1.29.7 and later with a plain `proxy_pass`:
+    PUBLIC_URL declares such a proxy. A page of another site whose name resolves to this machine
+    (DNS rebinding) is recognised by its `Host`.
     """
     sees_clients = getattr(connection.app.state, "sees_clients", False)
     client = connection.client
@@ -82,7 +82,7 @@ def networks_of(address: str) -> tuple[tuple[str, int], ...]:
 
     The first is `address` itself, as `network_of` gives it. Allowances are multiples of one
     address's. Providers give a customer an IPv6 /56 or /48 at no charge, with 256 or 65,536
-    networks of /64. An IPv4 address has no wider network: the rest of its /24 is other customers.
+    networks of /64. An IPv4 address has no wider network: others own the rest of its /24.
     """
     parsed = parse_address(address.partition("/")[0])
     if not isinstance(parsed, IPv6Address):

@@ -1,7 +1,7 @@
 """Admission control: shares of capacity for the work in progress and the bytes of bodies.
 
-Beyond its share a request is refused at once with 503 and Retry-After: a refusal after a
-millisecond is backpressure that a client can act on; a queue would only make every answer late.
+A request beyond its share is refused at once with 503 and Retry-After: a client can act on a quick
+refusal, whereas a queue would only make every answer late.
 """
 
 import time
@@ -22,8 +22,8 @@ from telemetry import metrics
 
 REQUEST = "request"  # the kind that counts every request
 RECOVERY = 0.1  # seconds of burst budget regained per second without refusals
-CALM_S = 1.0  # after a refusal, no budget is regained for this long, to admit none too many
-_UNKNOWN = "unknown"  # kind of addresses whose key is not known yet
+CALM_S = 1.0  # after a refusal, no budget is regained for this long, to limit admissions
+_UNKNOWN = "unknown"  # kind for addresses whose keys are not known yet
 _FULL = {
     "workspace": ("concurrency_limit", "too many requests of this workspace are in progress"),
     "address": (
@@ -34,7 +34,7 @@ _FULL = {
 }
 
 Release = Callable[[], None]
-"""Gives back what was taken; called once, at the end."""
+"""Releases what was taken; called once, at the end."""
 
 Take = Callable[[int], Awaitable[None]]
 """Reserves a number of bytes. Raises ApiError(overloaded)."""
@@ -145,7 +145,7 @@ class BurstLimit:
 @dataclass(eq=False, repr=False)
 class RoutePlace:
     """Place of a request at its route, held from the end of its body to the start of its answer.
-    The defaults are those of a route without a limit."""
+    The defaults are for a route without a limit."""
 
     _enter: Callable[[], Release] = lambda: release_nothing
     _enter_sending: Callable[[], Release | None] = lambda: None
@@ -159,13 +159,13 @@ class RoutePlace:
 
     def take(self) -> None:
         """Takes the place, once. Raises ApiError(overloaded). Call it when the body is complete, so
-        that a stalled client keeps no others out."""
+        that a stalled client blocks no others."""
         if self._is_due:
             self._leave = self._enter()
             self._is_due = False
 
     def step_aside(self) -> None:
-        """Gives the place back until `take`, while another server is awaited, maybe a slow one."""
+        """Gives the place back until the next `take`, while another server is awaited."""
         if self._leave is not None:
             self.leave()
             self._is_due = True
@@ -213,8 +213,8 @@ class AdmissionControl:
         self, kind: str, workspace_id: int | None = None, refused_as: str | None = None
     ) -> Release:
         """Counts a request in progress. Raises ApiError(overloaded). `kind` is REQUEST or the path
-        of a route; most routes have no limit of their own. A refusal counts as `refused_as`, else
-        as `kind`."""
+        of a route; most routes have no limit of their own. The metric counts a refusal as
+        `refused_as`, or else as `kind`."""
         limit = self._kinds.get(kind)
         if limit is None:
             return release_nothing
@@ -245,9 +245,9 @@ class AdmissionControl:
     def enter_caller(self, caller: int | str) -> Release:
         """Counts a request of a workspace (id), or of an address if its route needs no key.
 
-        A workspace may hold as many places as are still free, hence half of all while it is alone:
-        its stalled bodies and slow readers leave room for the next workspace. All addresses without
-        a key together may hold half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
+        A workspace may hold as many places as are still free, hence half of all while it is alone,
+        so that its stalled bodies and slow readers leave room for others. All addresses without a
+        key together may hold half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
         """
         if isinstance(caller, int):
             most = max(1, min(self._half_of_requests, self._kinds[REQUEST].free))

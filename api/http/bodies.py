@@ -7,6 +7,7 @@ import asyncio
 import json
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Collection
 from functools import cache
 from itertools import accumulate
@@ -34,7 +35,7 @@ from pipelines.text.surrogates import mark_halves
 from telemetry import metrics
 
 MAX_JSON_BYTES = 1 << 20
-MAX_PARSED_AT_ONCE = 1 << 18  # bytes; the event loop does not wait for a longer body
+MAX_PARSED_AT_ONCE = 1 << 18  # bytes; longer bodies are parsed outside the event loop
 MAX_PUBLIC_JSON_BYTES = 1 << 14  # for routes that need no key
 MAX_DEPTH = 64
 # Bounds how long the event loop is held: the parser takes up to a second for a MiB of brackets.
@@ -42,7 +43,7 @@ MAX_VALUES = 20_000
 
 T = TypeVar("T")
 
-MAX_ESCAPES = 100_000  # in a body beyond MAX_JSON_BYTES, which audio in base64 does not need
+MAX_ESCAPES = 100_000  # in a body beyond MAX_JSON_BYTES; audio in base64 needs no escapes
 
 Switch = Annotated[
     bool, BeforeValidator(lambda value: str(value).strip().lower())
@@ -78,7 +79,7 @@ async def read_json(
             raise ApiError("file_too_large", too_large, headers=CLOSE)
     if len(body) > MAX_JSON_BYTES and body.count(b"\\") > MAX_ESCAPES:
         raise _invalid(f"the body has more than {MAX_ESCAPES} escapes")
-    return bytes(body)
+    return bytes(body).removeprefix(BOM_UTF8)  # programs for Windows send it (RFC 8259, 8.1)
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:
@@ -117,7 +118,7 @@ def declared_bytes(request: Request) -> int:
 
 def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = MAX_VALUES) -> Any:
     """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input. A text in a
-    field named in `pieces` may end between two surrogates; marks stand for the halves."""
+    field named in `pieces` may end within a surrogate pair; marks replace the halves."""
     if not body:
         raise _invalid("the body is empty")
     _check_structure(body, most_values)
@@ -206,12 +207,12 @@ def _invalid(message: str) -> ApiError:
 
 
 class NullAsAbsent(BaseModel):
-    """Base class of models in which null counts as absent for options that have no null."""
+    """Base class of models in which null counts as absent, for options that do not allow null."""
 
     @classmethod
     @cache
     def _never_null(cls) -> frozenset[str]:
-        """Returns the names of the fields that may be absent but have no value for null."""
+        """Returns the names of the fields that may be absent but do not allow null."""
         return frozenset(
             field.alias or name
             for name, field in cls.model_fields.items()
@@ -251,10 +252,10 @@ class RequestModel(NullAsAbsent):
     """Values of the fields that a browser token cannot choose."""
 
     most_bytes: ClassVar[int] = MAX_JSON_BYTES
-    """Size of the largest body."""
+    """Maximum size of a body, in bytes."""
 
     most_values: ClassVar[int] = MAX_VALUES
-    """Number of JSON values of the largest body."""
+    """Maximum number of JSON values in a body."""
 
 
 def refused(reason: str) -> BeforeValidator:
@@ -295,7 +296,7 @@ class ErrorBody(BaseModel):
     message: str
 
 
-# Documents that a valid request may be refused because its texts are in the address.
+# Documents that a valid request may be refused for its length, since its texts are in the address.
 ADDRESS_TOO_LONG: dict[int | str, dict[str, Any]] = {
     414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}
 }
@@ -353,7 +354,7 @@ def _not_blank(text: str) -> str:
 
 
 NOT_BLANK = AfterValidator(_not_blank)
-SPOKEN = "spoken"  # metadata of a field whose cues, if not followed, are named in `Warning`
+SPOKEN = "spoken"  # metadata of a field; cues in it that are not followed are named in `Warning`
 
 OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 """A name or title: at most 200 characters, no control characters, trimmed."""

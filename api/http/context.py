@@ -16,7 +16,7 @@ from pipelines.billing.operation import Operation
 from pipelines.limits.limits import RateWindow
 
 CLIENT_LEFT = "client_left"
-"""Key in the scope's state under which a WebSocket's server passes the field `client_left`."""
+"""Key in the scope's state by which a WebSocket's server passes the event `client_left`."""
 _CONTEXT = "context"
 
 
@@ -72,7 +72,7 @@ class RequestContext:
     _releases: ExitStack = field(default_factory=ExitStack)
 
     def identify(self, principal: Principal) -> None:
-        """Sets the caller and the paying operation, once the key of the request is known."""
+        """Sets the caller and the operation that pays, once the request's key is known."""
         self.principal = principal
         self.operation = Operation(principal.key_id, is_free=principal.is_owner)
         self.leave_unknown()
@@ -82,7 +82,7 @@ class RequestContext:
         self._releases.callback(release)
 
     def release(self) -> None:
-        """Gives back what the request still holds: its turn, its place, and its counts."""
+        """Releases what the request still holds: its turn, its place, and its counts."""
         self.turn.leave()
         self.place.leave()
         self.leave_unknown()

@@ -78,12 +78,12 @@ class InvalidAddress(InvalidField):
 
 @dataclass(frozen=True, slots=True)
 class ErrorDialect:
-    """Error format of another API: what its clients read, in addition to the usual fields."""
+    """Error format of another API: fields that its clients read, in addition to the usual ones."""
 
     paths: tuple[str, ...]  # prefixes of its paths
     shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
     """Converts an error and the request id to fields of the body and headers."""
-    header: str = ""  # header that identifies its clients, on other paths as well
+    header: str = ""  # header that identifies its clients, also on other paths
     statuses: Mapping[str, int] = field(default_factory=dict)  # by code, for clients by `header`
 
 
@@ -93,7 +93,7 @@ def to_api_error(error: Exception) -> ApiError:
         return error
     if isinstance(error, RequestValidationError):
         field, text = first_fault(error)
-        if not field and (named := _FIELD.match(text)):  # a rule of the whole body failed
+        if not field and (named := _FIELD.match(text)):  # a rule about the whole body failed
             return ApiError("validation_error", text, param=named[1])
         place = error.errors()[0]["loc"][0]  # body, query or path
         message = f"{field or f'the {place}'}: {text}"
@@ -164,7 +164,7 @@ def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, s
     """Returns the dotted path of the first invalid field, and the rule, without the input. The path
     is "" if no single field is at fault."""
     faults = [(_keys(fault, error), fault) for fault in error.errors()]
-    # The alternatives of a union share a location; the one that fits best has the deepest fault.
+    # The alternatives of a union share a location; the best match has the deepest fault.
     place = faults[0][0]
     within = (fault for fault in faults if fault[0][: len(place)] == place)
     place, first = max(within, key=lambda fault: len(fault[0]))
@@ -188,7 +188,7 @@ def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationEr
         try:
             value = value[part]
         except (KeyError, IndexError, TypeError):
-            # A top-level field may be made from another one, such as `text` from `script`.
+            # A top-level field may be derived from another, such as `text` from `script`.
             is_field = index == len(location) and (fault["type"] == "missing" or not keys)
             if source == "body" and not is_field:
                 continue
@@ -228,7 +228,7 @@ def _has_route(request: Request, path: str) -> bool:
 
 def _allowed_methods(request: Request) -> set[str]:
     """Returns the methods of all routes of this path; the framework names only the first's. Routes
-    that take the path for a value, as `/voices/{voice_id}` takes `/voices/add`, do not count."""
+    that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not count."""
     routes = [
         route
         for route in request.app.routes

@@ -29,7 +29,7 @@ from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
 MAX_PATH_LENGTH = 200
-MAX_FORM_BYTES = 600 * 2**20  # more than any route reads
+MAX_FORM_BYTES = 600 * 2**20  # above the limit of every route
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
 # A stream that ends with an error is not stored: like any failed request, it may be repeated.
@@ -59,7 +59,7 @@ async def answer_once(
     if not _KEY.fullmatch(key) or len(key) > MAX_KEY_LENGTH:
         message = f"Idempotency-Key: 1 to {MAX_KEY_LENGTH} visible ASCII characters"
         raise ApiError("validation_error", message)
-    if principal.is_visitor:  # a visitor must not use up keys that a server is about to send
+    if principal.is_visitor:  # a visitor must not use up keys that a server may send later
         key = hashlib.sha256(f"visitor {key}".encode()).hexdigest()
     body = _Body(request, principal, store.new_digest())
     claim = await store.claim(principal.workspace_id, _path_of(request), key)
@@ -95,7 +95,7 @@ def _replay(request: Request, stored: KeptAnswer | None) -> Response:
     metrics.idempotent_replays.inc()
     replayed = StreamingResponse(stored.body, stored.status, {"Content-Length": str(stored.size)})
     for name, value in stored.headers:
-        if name == HEADER:  # reported again, or refused if this request is strict
+        if name == HEADER:  # the stored answer's header, which a strict request refuses
             note_ignored(request, map(unquote, value.split(SEPARATOR)))
         else:
             replayed.headers.append(name, value)
@@ -107,7 +107,7 @@ class _Body:
     """Body of a request, digested on its way to the route.
 
     The claim is bound to the digest before the route gets the last part, hence before any charge.
-    After the last part, `receive` waits forever and reports no disconnect of the client.
+    After the last part, `receive` waits forever, and does not report that the client disconnects.
     """
 
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
@@ -205,7 +205,7 @@ class _RecordedAnswer(Response):
             self._failed = self._status >= 400
             declared = Headers(raw=message["headers"]).get("content-length")
             self._length = None if declared is None else int(declared)
-            # Copied now: headers that middleware adds belong to each response.
+            # Copied now, since the headers that middleware adds belong to a single response.
             self._kept_headers = [
                 [name.decode("latin-1"), value.decode("latin-1")]
                 for name, value in message["headers"]
@@ -241,7 +241,7 @@ class _RecordedAnswer(Response):
         if self._keeps_body:
             try:
                 self._sent.write(part)
-            except StorageUnavailable:  # the work is done: it is answered all the same
+            except StorageUnavailable:  # the work is done, so the answer is still sent
                 self._keeps_body = False
 
     async def _keep(self) -> None:

@@ -30,7 +30,7 @@ _PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')  # quoted commas do n
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Known fields of a value: those of each class that an object may have, or of list items."""
+    """Known fields of a value: of each class that an object may have, or of the items of a list."""
 
     objects: tuple[Mapping[str, "Shape | None"], ...] = ()
     items: "Shape | None" = None
@@ -88,7 +88,7 @@ def unknown_fields(shape: Shape | None, value: Any, path: str = "") -> Iterator[
         for item in value if shape.items is not None else ():
             yield from unknown_fields(shape.items, item, f"{path}[]")
     elif isinstance(value, dict) and shape.objects:
-        # Of several classes, compare with the one that has most of the fields.
+        # If there are several classes, compare with the class that has most of the fields.
         fields = min(shape.objects, key=lambda names: len(value.keys() - names.keys()))
         for name, inner in value.items():
             place = f"{path}.{name}" if path else name
@@ -127,7 +127,7 @@ def shape_of(annotation: Any) -> Shape | None:
 
 
 def _shape_of_parts(annotation: Any, metadata: Iterable[Any]) -> Shape | None:
-    for validator in metadata:  # fields are those of the input, before a validator converts it
+    for validator in metadata:  # the fields of the input, before the validator converts it
         if isinstance(validator, BeforeValidator):
             if validator.json_schema_input_type is not PydanticUndefined:
                 return shape_of(validator.json_schema_input_type)

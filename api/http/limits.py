@@ -51,7 +51,7 @@ def by_network(
     kind: str, name: str, address: str, limit: int, window_s: int = WINDOW_S
 ) -> list[Attempts]:
     """Makes the windows of an address and of the networks around it. The narrowest is first:
-    attempts that it refuses do not count in wider ones."""
+    attempts that it refuses do not count in wider windows."""
     return [
         Attempts(kind, f"{name}:{network}", limit * times, window_s)
         for network, times in networks_of(address)
@@ -66,7 +66,7 @@ async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[No
     failure: Exception | None = None
     try:
         yield
-    except Exception as error:  # of any layer; only Unauthorized and ApiError count
+    except Exception as error:  # any layer may raise; only Unauthorized and ApiError count
         failure = error
     if not isinstance(failure, Unauthorized | ApiError):
         for window in windows:
@@ -144,11 +144,11 @@ class RequestLimits:
         may_be_owner = is_free and self.can_be_owner(connection)
         if principal.is_linked and not may_be_owner:
             raise Unauthorized(UNAUTHORIZED)
-        # Browser tokens and client secrets are for others, who may come through a hidden proxy.
+        # Browser tokens and client secrets are for other users, who may use a hidden proxy.
         return replace(principal, is_owner=may_be_owner and principal.secret is None)
 
     def can_be_owner(self, connection: HTTPConnection) -> bool:
-        """Whether the service serves only its own machine, and the request looks like one of a
+        """Whether the service serves only its own machine, and the request seems to come from a
         program there (`is_direct`)."""
         return self.plans.free_workspace_id is not None and is_direct(connection)
 
@@ -207,8 +207,8 @@ class RequestLimits:
         self, use: Literal["ahead", "counted"], principal: Principal, count: int
     ) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-        The hourly limit of each use is the plan's number of requests a minute: prompts read "ahead"
-        of an answer, and those whose tokens are "counted"."""
+        The hourly limit of each use is the plan's number of requests a minute: prompts that are
+        read "ahead" of an answer, and prompts whose tokens are "counted"."""
         limit = self._limits_of(principal).requests_per_minute
         key = f"prompts-{use}:{principal.workspace_id}"
         return (await self.limits.hit(key, limit, HOUR_S, count)).allowed

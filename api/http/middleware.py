@@ -31,7 +31,7 @@ _SLASHES = re.compile("//+")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 LINGER_S = 2.0  # time to discard the rest of a body before the connection is closed
 DISCARD_PAUSE_S = 0.02  # pause after each discarded read: a client may send 1 GB/s
-SITES = ("/guide/", "/console/")  # their relative links depend on a trailing slash
+SITES = ("/guide/", "/console/")  # static sites, whose relative links depend on a trailing slash
 QUIET_PATHS = frozenset({"/healthz", "/readyz", "/metrics", "/-/healthz"})
 
 
@@ -74,7 +74,7 @@ class RequestFrame:
         status = 0
         closes = False  # the response ends the connection
         has_body = True  # parts of the request's body have not been read
-        end: Message | None = None  # the last part of the response, while the connection lingers
+        end: Message | None = None  # the last part of the response, held during `_linger`
         method = scope["method"]
         is_head = method == "HEAD"
         if is_head:  # answered like GET, without the body
@@ -95,7 +95,7 @@ class RequestFrame:
                 context.turn.leave(is_end=True)
                 status = message["status"]
                 if status >= 400:
-                    context.place.leave()  # else the request itself would count as work
+                    context.place.leave()  # otherwise the request itself would count as work
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
                 if "content-length" in headers:  # a complete answer; a stream keeps its place
@@ -170,8 +170,8 @@ async def _linger(receive: Receive) -> None:
 
 
 def _count(method: str, scope: Scope, status: int, elapsed_s: float) -> None:
-    """Counts a request by the pattern of its route, which bounds the number of series."""
-    route = getattr(scope.get("route"), "path", "none")  # the router sets it in the scope
+    """Counts a request by its route's pattern, so that the number of series is bounded."""
+    route = getattr(scope.get("route"), "path", "none")  # set in the scope by the router
     counter, histogram = _series(method, route, status)
     counter.inc()
     histogram.observe(elapsed_s)

@@ -1,4 +1,4 @@
-"""OpenAPI document, corrected where FastAPI's differs from the API."""
+"""The OpenAPI document of FastAPI, corrected to match the API."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
             if "requestBody" not in operation:
                 responses.pop("408", None)
             content = responses.get("200", {}).get("content", {})
-            if NdjsonStream.media_type in content:  # FastAPI supports one media type a route
+            if NdjsonStream.media_type in content:  # FastAPI supports one media type per route
                 content[NdjsonStream.media_type] = content.pop("application/json")
             if (scheme := schemes[path, method]) != "bearer":
                 operation["security"] = [{scheme: []}] if scheme else []

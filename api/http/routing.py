@@ -48,7 +48,7 @@ from pipelines.tts.reading import is_ssml
 MOST_WARNED = 500  # most characters in the header `Warning`
 _UNPRINTABLE = re.compile(r"[^ -~]")  # a line break in a header would make the answer fail
 BEARER = ("bearer",)
-BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send an unencoded API key after `Basic`
+BEARER_OR_BASIC = ("bearer", "basic")  # for clients that send a plain API key after `Basic`
 
 TEXTS = load_yaml(dict[str, Any], str(Path(__file__).with_name("openapi.yaml")))
 _ERRORS: dict[int, str] = TEXTS["errors"]
@@ -142,7 +142,7 @@ class StrictRoute(APIRoute):
     takes_secrets = False  # client secrets are admitted
     shows_secret = False  # answers may contain a credential, which is never shown again
     cancels = False  # models' work on a JSON body stops when the client disconnects
-    is_polled = False  # requests count apart from those of the plan, in a wider window
+    is_polled = False  # requests count separately, in a wider window than the plan's
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -198,7 +198,7 @@ class StrictRoute(APIRoute):
 
 
 def _texts_of(spoken: Any) -> list[object]:
-    """Returns the texts of a spoken field, which is a text or has several lines."""
+    """Returns the texts of a spoken field, which is one text or a list of lines."""
     return [line.get("text") for line in spoken] if isinstance(spoken, list) else [spoken]
 
 
@@ -297,12 +297,12 @@ def make_router(
     route_class: type[StrictRoute] | None = None,
 ) -> APIRouter:
     """Makes a router whose routes need a key with `scope` ("any": every key), or no key (`public`),
-    or are checked by `route_class`. A key needs the scopes of `further`, too.
+    or are checked by `route_class`. The key also needs the scopes in `further`.
 
     Browser tokens with the scope are admitted only with `visitors`, and client secrets only with
-    `takes_secrets`. Routes whose answers contain a credential need `shows_secret`: an
-    Idempotency-Key does not repeat such an answer. With `is_polled`, requests count apart, up to
-    `polls_per_request` times the plan's number: clients often ask for the state of queued work.
+    `takes_secrets`. Routes whose answers contain a credential need `shows_secret`: such an answer
+    is not repeated for an Idempotency-Key. With `is_polled`, requests count separately, up to
+    `polls_per_request` times the plan's number, since clients poll the state of queued work.
 
     With a scope of MODEL_SCOPES, work on a JSON body is cancelled when the client disconnects;
     changes of accounts and webhooks never are.
@@ -310,7 +310,7 @@ def make_router(
     Order of checks: path and method, authentication, rate, scope, media type, size, syntax, fields.
     """
     if [scope is not None, public, route_class is not None].count(True) != 1:
-        raise TypeError(f"{tag}: a router states a scope, `public` or a route class")
+        raise TypeError(f"{tag}: a router needs a scope, `public` or a route class")
     if route_class is None:
         attributes = {
             "schemes": schemes,

@@ -48,7 +48,7 @@ class FrameWriter(Protocol[C]):
         ...
 
     def fail(self, error: Exception) -> bytes:
-        """Returns the last frame of a failed stream. Raises CutShort if the format has none."""
+        """Returns the last frame of a failed stream. Raises CutShort if there is none."""
         ...
 
 
@@ -59,12 +59,12 @@ class CutShort(Exception):
 class StreamedResponse(Response):
     """Sends each item of `frames` at once; a slow reader pauses `frames` (backpressure).
 
-    If `frames` raises CutShort, the connection is closed without the end of the response, so that
-    no client takes a part for the whole.
+    If `frames` raises CutShort, the connection is closed before the end of the response, so that no
+    client takes a part for the whole.
 
-    When the client disconnects, `frames` is closed, even while its next item is awaited, and so is
-    `source`, which a generator that never started cannot close. `keep_alive` is sent after every 15
-    idle seconds, in formats that have an empty item.
+    When the client disconnects, `frames` is closed, even while its next item is awaited. `source`
+    is closed, too, since a generator that never started cannot close it. In formats with an empty
+    item, `keep_alive` is sent after every 15 idle seconds.
     """
 
     keep_alive: bytes | None = None
@@ -74,7 +74,7 @@ class StreamedResponse(Response):
         """Returns the `responses` of a route with this media type.
 
         `model` describes one line of NDJSON, or the whole JSON answer; events have no schema,
-        because OpenAPI would take it for that of the whole stream.
+        because OpenAPI would take it for the schema of the whole stream.
         """
         return {200: {"model": model, "description": description, "content": {cls.media_type: {}}}}
 
@@ -87,7 +87,7 @@ class StreamedResponse(Response):
         super().__init__(media_type=media_type)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-cache, no-transform"
-        self.headers["x-accel-buffering"] = "no"  # else nginx buffers the stream
+        self.headers["x-accel-buffering"] = "no"  # otherwise nginx buffers the stream
         self._frames = frames
         self._source = source
         self._sent_at = 0.0
@@ -201,7 +201,7 @@ async def encode_frames(
             yield frame
     except Exception as error:  # the response has begun, so only its format can report it
         with suppress(Exception):
-            await rest.athrow(error)  # so that a result that cannot be encoded is not charged
+            await rest.athrow(error)  # a result that cannot be encoded is not charged
         yield writer.fail(error)
 
 

@@ -16,8 +16,8 @@ from telemetry import metrics
 OVERLOADED = "the service is overloaded; try again in a moment"
 
 SLOTS = 3
-REST = 5.0  # rest of a slot in lengths of its turn: short requests use at most half of the loop
-LONGEST_S = 0.25  # longest turn: a request that takes longer is waiting, not working
+REST = 5.0  # rest of a slot, as a multiple of its turn: short requests use at most half of the loop
+LONGEST_S = 0.25  # longest turn: a request that holds it longer is waiting, not working
 DELAY_S = 0.5  # delay of a refusal
 MOST_DELAYED = 256  # refusals delayed at a time; each holds a place of admission control
 
@@ -46,7 +46,7 @@ class Turns:
 
     @property
     def yields(self) -> bool:
-        """Whether short requests yield, as models or sockets work."""
+        """Whether short requests yield, because models or sockets are working."""
         return self._working > 0
 
     @contextmanager

@@ -26,18 +26,18 @@ from api.http.errors import CLOSE, ApiError, InvalidField, first_fault
 from api.http.ignored_fields import form_fields, note_ignored
 from pipelines.temporary_directories import temporary_directory_in_thread
 
-UPLOAD_FOLDERS = "upload"  # purpose of temporary folders, by which those left behind are found
+UPLOAD_FOLDERS = "upload"  # in the names of temporary folders, to find those left behind
 MAX_FILE_BYTES = 25 * 2**20
-FORM_BYTES = 64 * 2**10  # headers, boundaries and plain fields of a whole form
+FORM_BYTES = 64 * 2**10  # total of headers, boundaries and plain fields of a form
 MAX_FIELD_BYTES = 8 * 2**10
 FILE_FIELDS = frozenset(
     {"audio", "audio_sample", "clip", "document", "file", "files", "known_speaker_references"}
     | {"recording"}
 )
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
-WRITE_BYTES = 2**20  # gathered before a thread writes them
+WRITE_BYTES = 2**20  # collected before a thread writes them
 # Bytes that count as a second of work in the event loop, so that one address uploads 70 MB/s while
-# models work. At the 600 MB/s that the loop can read, speech of others took 2.7 times as long.
+# models work. At 600 MB/s, which the loop can read, other clients' speech took 2.7 times as long.
 READ_BYTES_PER_S = 170e6
 LARGE_BODY_BYTES = 2**20  # larger bodies are checked by `before_large` first
 
@@ -75,8 +75,8 @@ def form_schema(
 
 
 def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
-    """Copies a part of a schema with its definitions in place of references to them, which lead
-    nowhere within the document."""
+    """Copies a part of a schema with its definitions in place of references to them, which would
+    lead nowhere within the document."""
     if isinstance(part, list):
         return [_inlined(item, definitions) for item in part]
     if not isinstance(part, dict):
@@ -92,7 +92,7 @@ class UploadLimits:
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
     max_field_bytes: int = MAX_FIELD_BYTES
-    # Fields received as files even without a file name, as sent by Go and `curl -F audio=<`.
+    # Fields that count as files even without a file name, as Go and `curl -F audio=<` send them.
     file_fields: frozenset[str] = FILE_FIELDS
 
     @property
@@ -112,7 +112,7 @@ class Upload:
 
 @dataclass(slots=True)
 class MultipartForm:
-    """Received form; if a field comes twice, `fields` has its last value."""
+    """Received form; if a field is sent twice, `fields` has the last value."""
 
     values: list[tuple[str, str]] = field(default_factory=list)  # every value, in order
     files: list[Upload] = field(default_factory=list)
@@ -123,7 +123,7 @@ class MultipartForm:
 
     def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
         """Parses the fields into a `shape`; those named in `lists`, sent as `name` or `name[]`, are
-        lists. An empty option counts as absent, unless it is a text that may be None.
+        lists. An empty option counts as absent, unless the option is a text that may be None.
 
         Raises ApiError(validation_error).
         """
@@ -371,7 +371,7 @@ class _Receiver:
 def multipart_boundary(request: Request) -> bytes | None:
     """Returns the boundary of a form, empty if it has none; None for another body."""
     content_type = request.headers.get("content-type", "")
-    # The parser takes 2 us a parameter, hence 0.1 s for a header of 64 KiB.
+    # The parser takes 2 µs per parameter, hence 0.1 s for a header of 64 KiB.
     kind, options = parse_options_header(content_type[:MAX_CONTENT_TYPE])
     return options.get(b"boundary", b"") if kind == b"multipart/form-data" else None
 

@@ -34,7 +34,7 @@ from pipelines.tts.shaping import TimedWord
 
 InworldEncoding = Literal["LINEAR16", "PCM", "WAV", "MP3", "OGG_OPUS", "FLAC", "MULAW"]
 
-# With LINEAR16 each message has a WAV header, with WAV only the first message after a flush.
+# With LINEAR16, each message has a WAV header; with WAV, only the first message after a flush.
 FORMATS: Mapping[InworldEncoding, EncoderFormat] = {
     "LINEAR16": "wav_messages",
     "PCM": "pcm",
@@ -252,9 +252,8 @@ def description(create: Create, model_id: str) -> dict[str, Any]:
 class Alignment:
     """Timestamps of words or characters, which count from the start of each flush.
 
-    Clients add up the lengths of flushes, which they take from the end of the last word. So the
-    last word of a flush is held back until the flush ends, and gets the end of the audio as its
-    own.
+    Clients add up the lengths of flushes, and take each length from the end of the last word. So
+    the last word of a flush is held back until the flush ends, and ends with the audio.
     """
 
     def __init__(self, voicing: Voicing) -> None:
@@ -305,7 +304,7 @@ class InworldWire(ContextWire):
     def __init__(self, context_id: str, create: Create) -> None:
         self._context_id = context_id
         self._alignment = Alignment(create)
-        self._warning = ""  # for the status of the next event
+        self._warning = ""  # text for the status of the next event
 
     def audio(self, chunk: EncodedChunk) -> str:
         return self._chunk(chunk.data, self._alignment.of(chunk.words or ()))

@@ -85,7 +85,7 @@ class InworldConversation(ContextsConversation):
         else:
             flushes.stop()
             if message.close_context is None or context.is_closing:
-                context.cancel()  # a second close drops the speech that was not sent yet
+                context.cancel()  # a second close drops the speech that has not been sent
             else:
                 context.close()
 
@@ -282,7 +282,7 @@ class _LineWriter:
 
     def write(self, chunk: EncodedChunk) -> bytes:
         result = messages.audio_body(chunk.data, self._alignment.of(chunk.words or ()))
-        if self._is_first:  # the charge is not known before the first chunk
+        if self._is_first:  # the charge is unknown before the first chunk
             result |= _usage(self._stream)
         self._is_first = False
         return json_line({"result": result})

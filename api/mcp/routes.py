@@ -85,8 +85,8 @@ async def receive_message(
 
 
 def check_origin(origin: str, settings: Settings) -> None:
-    """Raises ApiError(insufficient_scope) for a web page of another origin than PUBLIC_URL's, this
-    machine's, and those of CORS_ORIGINS. The protocol demands this check against DNS rebinding.
+    """Raises ApiError(insufficient_scope) for a web page, unless its origin is that of PUBLIC_URL,
+    this machine, or among CORS_ORIGINS. The protocol demands this check against DNS rebinding.
     Programs other than browsers send no `Origin` header."""
     page = urlsplit(origin)
     is_page = page.scheme in ("http", "https")

@@ -37,7 +37,7 @@ from pipelines.tts.reading import SpeechRequest
 logging.getLogger("mcp").setLevel(logging.ERROR)  # it logs every request and malformed message
 
 MAX_BYTES = 4 << 20  # message size, the SDK's default
-MAX_SPEECH_BYTES = MAX_BYTES * 3 // 4  # fits a message once encoded as base64
+MAX_SPEECH_BYTES = MAX_BYTES * 3 // 4  # fits into a message as base64
 Context = ServerRequestContext[Any, Request]
 
 
@@ -208,7 +208,7 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
         arguments = validated(tool.arguments, params.arguments or {})
         # Runs as a separate task: the SDK cancels repeatedly, which would interrupt cleanup.
         return await while_connected(request.receive, tool.run(request, arguments))
-    except Exception as error:  # of any layer: the SDK would expose the text of internal errors
+    except Exception as error:  # any layer may raise; the SDK would expose internal errors
         failure = to_api_error(error)
         message = failure.message.replace("GET /default-voices", "the tool `voices`")
         text = wire.TextContent(text=f"{failure.code}: {message}")

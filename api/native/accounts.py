@@ -114,7 +114,7 @@ async def log_in(body: LogIn, request: Request, platform: PlatformDep) -> Sessio
     try:
         email = _normal_email(body.email)
     except ValueError:
-        email = ""  # no account: answers as to a wrong password, after the same time
+        email = ""  # no account: same answer and delay as for a wrong password
     origin = _origin(request)
     accounts = platform.accounts
     is_known = partial(accounts.knows_address, email, origin.address)
@@ -295,7 +295,7 @@ async def update_workspace(
 def _shown_workspace(
     row: object, principal: Principal, platform: PlatformServices
 ) -> ShownWorkspace:
-    """Converts a workspace to its public form; its row does not have the plan of the owner."""
+    """Converts a workspace to its public form; a row does not record the plan `owner`."""
     workspace = ShownWorkspace.model_validate(row)
     if principal.is_owner:
         workspace.plan = platform.plans.owner.id
@@ -388,7 +388,7 @@ async def list_keys(principal: PrincipalDep, platform: PlatformDep) -> KeyList:
 
 @keys.delete("/developer/api/{key_id}", summary="Revoke an API key")
 async def delete_key(key_id: str, principal: PrincipalDep, platform: PlatformDep) -> Done:
-    # An id is a decimal of at most 53 bits; anything else names no key.
+    # An id is a decimal number of at most 53 bits; anything else is unknown.
     if not (key_id.isascii() and key_id.isdecimal() and len(key_id) <= 16):
         raise NotFound("no API key has that id")
     await platform.accounts.delete_key(principal, int(key_id))

@@ -128,14 +128,14 @@ def _has_token(request: Request, settings: Settings) -> bool:
 
 
 def _is_local(request: Request, settings: Settings) -> bool:
-    """Whether the request comes from a program on this machine. PUBLIC_URL, which a proxy needs for
-    file URLs, shows a proxy that `is_direct` does not detect."""
+    """Whether the request comes from a program on this machine. PUBLIC_URL, which a proxy requires
+    for file URLs, reveals a proxy that `is_direct` does not detect."""
     return is_direct(request) and is_loopback(host_of(settings.public_url))
 
 
 async def _serve_healthz(_: Request) -> Response:
-    """Answers like Serve's proxy. Where that is disabled, KubeRay asks the gateway instead: for
-    readiness probes of a pod, and to choose the pods that get requests."""
+    """Answers like Serve's proxy. If that is disabled, KubeRay asks the gateway instead, as the
+    readiness probe of a pod, and to choose the pods that get requests."""
     return Response("success", media_type="text/plain")
 
 

@@ -46,12 +46,12 @@ from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.voices import AvailableVoice
 
-# `router` takes any key, which sees only jobs of the types whose scope it has.
+# `router` admits any key, but a key sees only jobs of the types for which it has the scope.
 routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("any", "stt", "tts")]
 
 CONFIG = load_yaml(JobsConfig, "jobs")
 PUBLIC_STATUSES = {"fetching": "processing", "cancelling": "processing"}
-LEAST_MS = 1000  # least audio to pay for, while the length of a recording is not known
+LEAST_MS = 1000  # minimum audio to pay for while the length of a recording is unknown
 UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
 PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
@@ -166,7 +166,7 @@ class LeftOutParts(Shown):
 
 
 class SpeechJobEstimate(BaseModel):
-    """What a job would read. Sums are those of the chosen chapters."""
+    """What a job would read. The totals are those of the chosen chapters."""
 
     title: str
     author: str
@@ -311,7 +311,7 @@ async def speak_long(
         voices=tuple(chosen.voice.id for chosen in voices),
     )
     options = speech_jobs.TASK.dump_json(task)
-    # Files that differ only in their endings have names of their own.
+    # Gives files that differ only in their endings different names.
     shown_name = name if name.startswith(f"{book.title}.") else book.title[:200]
     details = {
         "voices": [*dict.fromkeys(chosen.voice.info.name for chosen in voices)],
@@ -408,7 +408,7 @@ async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
 async def _voices(
     pipeline: SpeechPipeline, task: speech_jobs.SpeechTask, book: Book
 ) -> tuple[AvailableVoice, list[ChapterVoice]]:
-    """Chooses the voice of a task, and of each chapter of a book of which it may be a part."""
+    """Chooses the voice of a task and, for a book, the voice of each chapter."""
     voice = await first_voice(task, pipeline)
     is_named = bool(task.request.voice_id or task.request.voice)
     return voice, await chapter_voices(book.chapters, pipeline, voice, is_named=is_named)

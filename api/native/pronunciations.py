@@ -28,7 +28,7 @@ def _as_object(value: Any) -> Any:
 
 
 _Name = BeforeValidator(_as_object, json_schema_input_type=str | DictionaryRef)
-MAX_NAMED = 5  # dictionaries of a request
+MAX_NAMED = 5  # dictionaries per request
 DictionaryNames = Annotated[
     tuple[Annotated[DictionaryRef, _Name], ...],
     Field(

@@ -25,7 +25,7 @@ router = make_router("text to speech", scope="tts", visitors=True)
 explanations = make_router("text to speech", scope="tts")
 routers = (router, explanations)
 
-LINE_S = 0.1  # least audio of a line (s), except the first and the last
+LINE_S = 0.1  # minimum audio of a line (s), except the first and the last
 TEXT_CHARACTERS = 5000
 SCRIPT_LINES = 100
 
@@ -225,7 +225,7 @@ class LineWriter:
     def fail(self, error: Exception) -> bytes:
         failure = to_api_error(error)
         end = json_line({"type": "error", "error": failure.code, "message": failure.message})
-        return self._line() + end  # audio that waits for a longer line is charged, hence sent
+        return self._line() + end  # waiting audio is charged, and so must be sent
 
     def _line(self) -> bytes:
         data = b"".join(self._data)
@@ -303,7 +303,7 @@ async def stream(
 
 
 async def _only(line: bytes) -> AsyncGenerator[bytes, None]:
-    """Yields the only line of a stream that failed before its first audio."""
+    """Yields the single line of a stream that failed before its first audio."""
     yield line
 
 

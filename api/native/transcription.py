@@ -1,13 +1,12 @@
 """Transcription of files (`/stt`), its languages, and detection of watermarks (`/audio/verify`)."""
 
-import re
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from starlette.responses import Response
 
 from api.http.bodies import RedactFields, Shown, Switch, rounded
@@ -87,7 +86,7 @@ class LanguageList(BaseModel):
 
 
 def _all_or_ids(value: object) -> object:
-    """Converts a form's list with only "true" or "false" to that text; keeps lists of ids."""
+    """Converts a form's list that has only "true" or "false" to that text; keeps lists of ids."""
     only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
     return only if only in ("true", "false") else value
 
@@ -126,9 +125,9 @@ class RecognitionFields(RedactFields, Generic[Flag]):
 class RecordingFields(RecognitionFields[Switch]):
     """Transcription options as form fields. Unknown fields are ignored."""
 
-    language: Annotated[
-        str, AfterValidator(lambda code: re.sub("^(?i:auto)$", "", code.strip()))
-    ] = Field(default="", max_length=35, description="Language code. Default: detected.")
+    language: str = Field(
+        default="", max_length=35, description="Language code, or `auto` to detect it (default)."
+    )
     model: ProfileName = "general"
     timestamps: Switch = Field(default=False, description="Adds `words` with times.")
     multichannel: Switch = Field(

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 def _not_null(value: Any) -> Any:
-    # Null could mean "keep" or "remove", and a guess would send messages without a signature.
+    # Null could mean "keep" or "remove"; a wrong guess would send messages without a signature.
     if value is None:
         raise ValueError("must not be null; omit it to keep the current value")
     return value
@@ -52,7 +52,7 @@ def _without_null(schema: dict[str, Any]) -> None:
 
 
 Changed = Annotated[T | None, BeforeValidator(_not_null), Field(json_schema_extra=_without_null)]
-"""Field that keeps its value when it is omitted, and may not be null."""
+"""Field that keeps its value if it is omitted, and that may not be null."""
 
 
 class ChangedWebhook(RequestModel):

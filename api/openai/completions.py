@@ -119,7 +119,7 @@ async def continue_text(
 
 
 class _Texts:
-    """The continuations of a request's prompts, and their common parts."""
+    """The continuations of a request's prompts, and what they share."""
 
     def __init__(
         self, body: TextCompletionBody, workspace_id: int, chat: ChatServices, operation: Operation

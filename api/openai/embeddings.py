@@ -22,7 +22,7 @@ Tokens = Annotated[list[Token], Field(min_length=1, max_length=MOST_TOKENS, fail
 
 
 def _form(value: object) -> str:
-    """Names the form of an input by its first item, so that only one form is validated."""
+    """Returns the form of an input by its first item, so that only one form is validated."""
     first = value[0] if isinstance(value, list) and value else value
     if isinstance(value, list) and isinstance(first, int):
         return "tokens"
@@ -67,7 +67,7 @@ class EmbeddingsBody(RequestModel):
     user: str | None = Field(default=None, description="Has no effect.")
 
     def inputs(self) -> tuple[EmbeddingInput, ...]:
-        """Returns the inputs, of which a text or list of tokens is one."""
+        """Returns the inputs; a single text or list of tokens counts as one input."""
         if isinstance(self.input, str):
             return (self.input,)
         if _form(self.input) == "tokens":

@@ -45,7 +45,7 @@ class OpenAINames:
         return (await self._find_model(model, "chat")).id, None
 
     async def check_transcriber(self, model: str) -> None:
-        """Raises ApiError(model_not_found) when no recogniser has that name."""
+        """Raises ApiError(model_not_found) if no recogniser has that name."""
         if model not in self.config.transcription_models:
             await self._find_model(model, "stt")
 
@@ -59,18 +59,18 @@ class OpenAINames:
         text: str = "",
         field: str = "voice",
     ) -> AvailableVoice | None:
-        """Returns the voice with OpenAI's name, or the name or id of this service.
+        """Returns the voice by OpenAI's name, or by its name or id in this service.
 
-        `language` (ISO 639-1) is that of the text; None detects it in `text`. `field` names the
-        field of the request in errors. Returns None where the language of the text shall decide.
-        Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
+        `language` (ISO 639-1) is the language of the text; None detects it in `text`. `field` names
+        the field of the request in errors. Returns None if the language of the text decides. Raises
+        ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
         """
         if wanted is None:
             return None
         openai_voice = self.config.voices.get(wanted.strip().lower())
         if openai_voice is None:
             return await self._find_voice(wanted, workspace_id, field)
-        # Some clients accept only OpenAI's names, so a workspace may give a voice such a name.
+        # Some clients accept only OpenAI's names, so a workspace may give one to its own voice.
         with suppress(VoiceNotReady):
             custom_voice = await self.voices.find_custom(workspace_id, wanted)
             if custom_voice is not None and custom_voice.is_of(workspace_id):
@@ -107,7 +107,7 @@ class OpenAINames:
 
 
 def unknown_model(kind: ModelKind | None = None) -> ApiError:
-    """Returns the error for a name that no model (of that kind) has."""
+    """Returns the error for a name that no model, or none of that kind, has."""
     ability = "" if kind is None else f" that {_VERBS[kind]}"
     message = f"no model{ability} has that id; GET /openai/v1/models lists all"
     return ApiError("model_not_found", message, param="model")

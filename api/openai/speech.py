@@ -46,7 +46,7 @@ class VoiceReference(RequestModel):
 
 
 def _id_of(value: Any) -> Any:
-    """Takes the id out of a `VoiceReference`, since names and ids are looked up alike."""
+    """Takes the id out of a `VoiceReference`, since names and ids are looked up in the same way."""
     return value["id"] if isinstance(value, dict) and "id" in value else value
 
 
@@ -103,7 +103,7 @@ class EventWriter(BytesWriter):
         return _delta(super().write(chunk))
 
     def finish(self) -> list[bytes]:
-        characters = self._characters  # billed by characters, so they take the place of tokens
+        characters = self._characters  # in place of tokens, since speech is billed by characters
         usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
         done = {
             "type": "speech.audio.done",

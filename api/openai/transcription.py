@@ -200,7 +200,7 @@ def _decode_url(path: Path) -> None:
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:
-    """Returns the decoding profile of that name; `general` for the name of a model.
+    """Returns the decoding profile of that name, or `general` if it is the name of a model.
 
     Raises ApiError(model_not_found).
     """
@@ -265,7 +265,7 @@ class TranscriptWriter:
     def write(self, item: HeardText | FileTranscript) -> bytes:
         if isinstance(item, HeardText):
             return event_frame({"type": "transcript.text.delta", "delta": item.text})
-        # Without `usage`, which this event can only count in tokens.
+        # Has no `usage`, which this event could only give in tokens.
         done = event_frame({"type": "transcript.text.done", **_plain(item)})
         if self._fields.response_format != "diarized_json":
             return done
@@ -290,7 +290,7 @@ def _verbose(transcript: FileTranscript, fields: OpenAITranscriptionFields) -> d
         "text": transcript.text,
     }
     if fields.words:
-        # As in OpenAI's transcripts, the text has punctuation and the words have none.
+        # As in OpenAI's transcripts, the text has punctuation, but the words have none.
         answer["words"] = [
             {"word": text, "start": word.start, "end": word.end}
             for word in transcript.words

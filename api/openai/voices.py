@@ -24,10 +24,10 @@ router = make_router("voices", scope="voices")
 CONSENTS = "/openai/v1/audio/voice_consents"
 CONSENT = f"{CONSENTS}/{{consent_id}}"
 VOICES = "/openai/v1/audio/voices"
-RECORDING = {**BINARY, "description": "At most 30 seconds, which begin with the phrase."}
+RECORDING = {**BINARY, "description": "At most 30 seconds, beginning with the phrase."}
 
 UnixTime = Annotated[int, BeforeValidator(lambda at: int(at.timestamp()))]
-"""Seconds since the epoch, of a datetime."""
+"""A datetime, written as seconds since the epoch."""
 
 
 class ConsentRecordingFields(BaseModel):
@@ -162,7 +162,7 @@ async def create_voice(
     """
     async with receive_clips(request, principal, voices.custom, operation, "audio_sample") as clips:
         if clips.form.fields.get("type") == "prompt":
-            raise InvalidField("type", "must be audio_sample: a text makes no voice here")
+            raise InvalidField("type", "must be audio_sample: voices cannot be made from a text")
         fields = clips.form.read(AudioVoiceFields)
         consent_id = _uuid_of(fields.consent, "consent")
         consent = await voices.consents.get(principal.workspace_id, consent_id)

@@ -56,13 +56,13 @@ class StreamMedia(LenientModel):
 
 
 class StreamMark(LenientModel):
-    """Mark that returns once the audio before it was played or cleared."""
+    """Mark that Twilio returns once the audio before it was played or cleared."""
 
     name: str = Field(max_length=200)
 
 
 class TwilioMessage(LenientModel):
-    """Message of Twilio, with its content in the field named like the event."""
+    """Message of Twilio, whose content is in the field with the event's name."""
 
     event: str
     start: StreamStart | None = None
@@ -85,7 +85,7 @@ class TwilioConversation(Conversation):
         self._start_timeout_s = services.speech.live_transcription.limits.start_timeout_s
         self._agent: RealtimeConversation | None = None
         self._stream_sid = ""
-        self._item_id = ""  # answer whose audio is being played
+        self._item_id = ""  # id of the answer whose audio is being played
         self._sent_ms = 0  # audio of that answer sent to Twilio
         self._played_ms = 0  # audio of that answer heard by the caller
 
@@ -137,7 +137,7 @@ class TwilioConversation(Conversation):
             raise ClientFault("send start first")
         try:
             await self._agent.receive_text(json.dumps({"type": kind, **body}))
-        except ClientFault as fault:  # drops the Realtime event that caused it
+        except ClientFault as fault:  # without the Realtime event that caused the fault
             raise ClientFault(fault.message) from None
 
     async def _translate(self, event: ServerEvent) -> None:

@@ -12,7 +12,7 @@ from pipelines.stt.decoding import SessionOptions
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveTranscript
 from pipelines.stt.formatting import separator_of
 
-INTERIM_MS = 1000  # time between interims, of which committed words are streamed
+INTERIM_MS = 1000  # time between interims, whose committed words are streamed
 
 
 class SpokenCommand(SocketListener):
@@ -22,7 +22,7 @@ class SpokenCommand(SocketListener):
         self, session: SocketSession, speech: SpeechServices, request: WyomingEvent
     ) -> None:
         super().__init__(session, speech, self._answer)
-        self.is_whole = False  # whether all audio came
+        self.is_whole = False  # whether all audio has arrived
         self._request = request
         self._format: tuple[int, int, int] | None = None
         self._text = ""  # text of the finals so far
@@ -71,7 +71,7 @@ class SpokenCommand(SocketListener):
 
     async def _answer(self) -> None:
         await super().close()
-        if self.input.failure is not None:  # a part of a command could be another command
+        if self.input.failure is not None:  # part of a command could be a different command
             error = to_api_error(self.input.failure)
             await self._socket.send(wyoming_error(error.message, error.code))
             self._socket.finish(close_codes.INTERNAL)

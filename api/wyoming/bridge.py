@@ -1,5 +1,5 @@
 """Serves Wyoming's TCP connections as WebSockets of ASGI, so that they are admitted, limited,
-charged and drained as all sockets are. All use one API key, and each event is a message."""
+charged and drained like all sockets. All use one API key, and each event is a message."""
 
 import asyncio
 import json

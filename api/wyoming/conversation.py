@@ -67,7 +67,7 @@ async def info_event(services: Services, workspace_id: int) -> bytes:
     except EngineError:
         voices = []
     models["tts"] = []
-    for voice in voices:  # identified by their ids, since names are not unique
+    for voice in voices:  # listed by their ids, since names are not unique
         traits = ", ".join(filter(None, (voice.info.accent, voice.info.gender, voice.model.tier)))
         entry = _model_entry(voice.model, url, voice.id, f"{voice.info.name} ({traits})")
         models["tts"].append({**entry, "languages": [voice.language], "speakers": None})
@@ -152,7 +152,7 @@ async def answer(
 
 
 async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]:
-    """Yields the answer without markup, in pieces that cut no markup in two."""
+    """Yields the answer without markup, cut only outside of markup."""
     splitter = ClauseSplitter(FALLBACK_LANGUAGE)
     reasoning = ReasoningFilter()
     async for delta in deltas:
@@ -175,7 +175,7 @@ class WyomingConversation(Conversation):
         self._session = session
         self._services = services
         self._memory = memory
-        self._request: WyomingEvent | None = None  # `transcribe`, for the audio that comes next
+        self._request: WyomingEvent | None = None  # the `transcribe` event for the next audio
         self._command: SpokenCommand | None = None
         self._texts = SpokenTexts(session, services.speech)
         self._answering: asyncio.Task[None] | None = None
@@ -230,7 +230,7 @@ class WyomingConversation(Conversation):
                 await self._texts.accept(event)
 
     async def _listen(self, samples: WyomingEvent, payload: bytes) -> None:
-        """Takes audio of a command. Ends the session if it cannot be transcribed, since some
+        """Takes audio of a command. Ends the session if the audio cannot be transcribed, since some
         clients ignore errors and would wait for the transcript."""
         try:
             if self._command is None or self._command.is_whole:

@@ -1,8 +1,8 @@
 """Events of the Wyoming protocol (https://github.com/OHF-Voice/wyoming).
 
-An event is a line of JSON, followed by more JSON and by bytes, whose lengths the line has. The
-package `wyoming` limits no length, so it is not used here. Unknown events of clients are ignored,
-as the protocol demands.
+An event is a line of JSON, followed by more JSON and by bytes, whose lengths are in the line. The
+package `wyoming` does not limit these lengths, so it is not used here. Unknown events of clients
+are ignored, as the protocol demands.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\b")
 
 
 class EventHeader(BaseModel):
-    """The fields of an event's first line from which its length follows."""
+    """The fields of an event's first line that determine its length."""
 
     model_config = ConfigDict(strict=True)
 
@@ -52,8 +52,8 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 def parse_frame(frame: bytes) -> tuple[dict[str, Any], bytes]:
-    """Returns the fields and the payload of an event. Raises ClientFault. The fields include its
-    `type`, and as `streams` whether the client supports streamed answers."""
+    """Returns the fields and the payload of an event. Raises ClientFault. The fields include
+    `type`, and `streams`: whether the client supports streamed answers."""
     line, _, rest = frame.partition(b"\n")
     header = parse_event(line)
     length = header.get("data_length") or 0

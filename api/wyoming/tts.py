@@ -97,7 +97,7 @@ class SpokenTexts:
         growing = self._growing
         if event.type == "synthesize":
             if growing is not None:
-                return  # an event in mid-stream repeats the text, for older servers
+                return  # for older servers, clients repeat a streamed text in a whole event
             whole = GrowingText(event)
             await self._speak(whole, event.text, is_whole=True)
             if whole.stream is None and not whole.has_failed:  # nothing is left to speak
@@ -142,7 +142,7 @@ class SpokenTexts:
             await self._session.send(failure(fault))
 
     def _with(self, stream: SpeechStream, wire: SpeechWire) -> SpeakingContext:
-        """Returns the context, whose next text `stream` will speak."""
+        """Returns the context; `stream` will speak its next text."""
         if self._context is None:
             self._context = SpeakingContext("", stream, wire, self._session.send_speech)
             self._session.spawn(self._context.run(), "speak")
@@ -164,7 +164,7 @@ class SpokenTexts:
 
     async def _choose(self, wanted: VoiceChoice, text: str) -> AvailableVoice:
         """Finds the voice by its name, or else the default voice of the language. Without a
-        language, that of the text counts. Raises an error of CODED."""
+        language, the language of the text decides. Raises an error of CODED."""
         directory = self._synthesis.pipeline.directory
         workspace_id = self._session.principal.workspace_id
         if wanted.name:

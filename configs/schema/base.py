@@ -16,7 +16,7 @@ class ModelConfig(StrictModel):
     aliases: tuple[str, ...] = ()
     owned_by: str  # the publisher of the weights
     created: int  # when the weights were published, Unix seconds
-    description: str | None = None  # notes for its users, shown in lists
-    # Memory that the model takes of a GPU (10^9 bytes), measured or computed. The model is loaded
-    # there only if this much is free. Default: the size of its weights.
+    description: str | None = None  # notes for users, shown in lists
+    # GPU memory that the model takes (10^9 bytes), measured or computed. The model is loaded there
+    # only if this much is free. Default: the size of its weights.
     gpu_memory_gb: float | None = Field(default=None, gt=0)

@@ -18,7 +18,7 @@ FileName = Annotated[
 Profile = Literal["cpu", "gpu"]
 
 EVERY_FILE = "*"
-"""In a source's `files`: stands for each file of the artefact, whose name replaces `{name}`."""
+"""In a source's `files`, stands for each file of the artefact, whose name replaces `{name}`."""
 
 
 class WeightFile(StrictModel):
@@ -47,7 +47,7 @@ class Member(StrictModel):
 
     package: str  # pinned: "name==1.0" on PyPI, "name@1.0" on npm
     path: str  # inside the archive
-    # Digest of a part of a file, so that only the package of a wrong part is fetched again.
+    # Digest of this part of a file, so that only the package of a wrong part is fetched again.
     sha256: Sha256 | None = None
 
     @field_validator("package")
@@ -114,9 +114,8 @@ class Artefact(StrictModel):
     # What these files add, if the hub gives them only to accounts that accepted their terms. The
     # service starts without them.
     gated: str | None = None
-    conversion: Conversion | None = None  # applied to the files after the download
-    # Empty if the catalogue does not list them: then the hub lists the files of the only source's
-    # commit.
+    conversion: Conversion | None = None  # applied after the download
+    # Empty if the hub lists the files: those of the commit of the only source.
     files: dict[FileName, WeightFile] = {}
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
         min_length=1

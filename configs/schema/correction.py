@@ -14,10 +14,10 @@ class CorrectionConfig(StrictModel):
 
     rules_id: str  # the `model` of an answer without a language model
     piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
-    # Most paragraphs of a text, including lines of lists: each costs some 3 ms of CPU time.
+    # Maximum of paragraphs of a text, including list items: each costs some 3 ms of CPU time.
     paragraphs: int = Field(ge=100)
-    sentence_s: float = Field(gt=0)  # a language model's timeout; then the rules' text is returned
-    sentence_tokens: int = Field(ge=16)  # most tokens of an answer; longer sentences get no model
+    sentence_s: float = Field(gt=0)  # a model's timeout, after which the rules' text is returned
+    sentence_tokens: int = Field(ge=16)  # maximum of an answer; longer sentences get no model
     # Purposes of language models; an unlisted model has all of them.
     models: dict[str, tuple[Purpose, ...]]
     tones: dict[str, str]  # instruction for each tone; other tones are passed by name
@@ -29,14 +29,14 @@ class GuardWords(StrictModel):
     """Regular expressions for words of one language that a model may neither add nor drop."""
 
     negations: str
-    numbers: str  # cardinals and ordinals, but "one", which is an article too
+    numbers: str  # cardinals and ordinals, except "one", which is also an article
 
 
 class Pattern(StrictModel):
     """A regular expression for an error, and its replacement."""
 
     find: str  # from a word boundary, any case; {name} is a group of `CorrectionWords`
-    put: str  # with \\1 and so on, \\1→past for a form of its last word
+    put: str  # may contain \\1 and so on; \\1→past is a form of the group's last word
     unless: str = ""  # a regular expression that must not match just before
     kind: Literal[
         "spelling", "grammar", "punctuation", "spacing", "capitalization", "contraction"
@@ -50,7 +50,7 @@ class CorrectionWords(StrictModel):
     respellings: dict[str, str]  # spellings of informal messages
     abbreviations: dict[str, str]  # expanded on request
     confusables: tuple[tuple[str, ...], ...]  # words that are often confused
-    proper: tuple[str, ...]  # names that are common words too: a capital does not protect them
+    proper: tuple[str, ...]  # also common words, so that a capital does not protect them
     adjectives: tuple[str, ...]  # common adjectives after "it is" and "you are"
     groups: dict[str, str]  # named alternatives for the patterns: {name} in `find`
     patterns: tuple[Pattern, ...]

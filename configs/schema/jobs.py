@@ -11,7 +11,7 @@ class WorkConfig(StrictModel):
     at_once: int = Field(ge=1)  # rows that are worked on at the same time
     lease_s: float = Field(gt=0)  # time after which another process may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # time without progress, or without others finished
+    give_up_after_hours: float = Field(gt=0)  # time without progress, or any work finished
     turn_s: float = Field(gt=0)  # time after which work yields to others that wait
 
 
@@ -29,10 +29,10 @@ class JobsConfig(WorkConfig):
     batch_mb: int = Field(ge=1)  # size of the file of a batch
     batch_lines: int = Field(ge=1)
     batch_block: int = Field(ge=1)  # lines that are answered and stored at a time
-    batch_hours: float = Field(gt=0)  # time after which a batch ends with what is done
+    batch_hours: float = Field(gt=0)  # time after which a batch ends with the answers it has
     fetches_at_once: int = Field(ge=1)  # recordings fetched from addresses, by one worker
     fetches_of_workspace: int = Field(ge=1)
-    requested_per_job: int = Field(ge=1)  # transcripts of AssemblyAI's clients
+    requested_per_job: int = Field(ge=1)  # AssemblyAI's transcripts, per job of the plan
 
 
 class HeadingWords(StrictModel):

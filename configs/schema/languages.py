@@ -27,24 +27,24 @@ class LanguageWords(StrictModel):
     prepositions: Words = frozenset()  # words that begin a phrase
     bound: Words = frozenset()  # other words after which chunking never cuts
     ties: Words = frozenset()  # words between two nouns: no cut before or after
-    # Words that begin only subordinate clauses, except in questions, and words that end no
-    # sentence, including fillers: only where the recogniser marks the end of every sentence.
+    # Words that (outside questions) begin only subordinate clauses, and words, including fillers,
+    # that cannot end a sentence. Used only if the recogniser marks the end of every sentence.
     subordinators: Words = frozenset()
     unending: Words = frozenset()
-    # Words by which listeners only show that they listen, as recognisers write them, and the prompt
-    # for so short a sound, without which a recogniser writes other words for most of them.
+    # Back-channels of listeners, as recognisers write them, and a prompt for such short sounds,
+    # without which a recogniser writes other words for most of them.
     back_channels: Words = frozenset()
     expected: str | None = None
-    # Abbreviations after which a sentence continues. sentencex has most; these are the ones it
-    # cuts, and the commonest others. None of them is also a word that ends sentences.
+    # Abbreviations after which a sentence continues. sentencex knows most; these are the ones after
+    # which it cuts, and the commonest others. None of them is also a word that can end a sentence.
     goes_on: Words = frozenset()
-    # Only before a number: "No." may be an answer. "So" is a weekday, and "so" is none.
+    # Abbreviations only before a number: "No." may be an answer. "So" is a weekday, "so" is not.
     goes_on_before_number: Words = frozenset()
     before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
-    after_ordinal: Words = frozenset()  # words before which it is
+    after_ordinal: Words = frozenset()  # words before which "3." is an ordinal
     abbreviations: dict[str, str] = {}  # spoken forms of unambiguous abbreviations
     marks: dict[Mark, str] = {}  # spoken forms of marks
-    # Words that num2words lacks or has wrong.
+    # Words that num2words lacks or gets wrong.
     point: str | None = None  # decimal point
     minus: str | None = None
     one: str | None = None  # before a noun, if it differs from the number

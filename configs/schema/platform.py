@@ -19,7 +19,7 @@ class PlanLimits(StrictModel):
 
 
 class ChatBounds(StrictModel):
-    """The most that one saved chat holds, on every plan."""
+    """The maximum size of a saved chat, on every plan."""
 
     messages: int = Field(ge=2)
     mb: int = Field(ge=1)  # 10^6 bytes, as stored
@@ -40,7 +40,7 @@ class Prices(StrictModel):
 
     chat_token: int = Field(ge=0)
     tts_character: int = Field(ge=0)
-    tts_letters: int = Field(default=3, ge=3)  # spoken letters for the price of one character
+    tts_letters: int = Field(default=3, ge=3)  # spoken letters that cost as much as one character
     stt_second: int = Field(ge=0)
     custom_voice: int = Field(ge=0)
     embedding_thousand_tokens: int = Field(ge=0)
@@ -51,7 +51,7 @@ class Prices(StrictModel):
 class PlansConfig(StrictModel):
     """All plans; a new workspace gets the first."""
 
-    owner: PlanConfig  # of the workspace `free_workspace_id`, in place of its plan
+    owner: PlanConfig  # replaces the plan of the workspace `free_workspace_id`
     free_workspace_id: int | None = None  # set by `load_plans` from the settings, not by the file
     signup_credit: int = Field(ge=0)  # micro-USD
     prices: Prices
@@ -74,11 +74,11 @@ class SlowClients(StrictModel):
     """Limits of slow clients, for bodies and responses; times in seconds."""
 
     json_s: PositiveFloat = 10.0  # time for a JSON body
-    upload_s: PositiveFloat = 60.0  # time for a form, plus its size at `upload_bytes_per_s`
+    upload_s: PositiveFloat = 60.0  # time for a form, plus its size divided by the rate below
     upload_bytes_per_s: PositiveFloat = 125_000.0  # 1 Mbit/s
-    send_timeout_s: PositiveFloat = 10.0  # window in which a response must keep the pace below
+    send_timeout_s: PositiveFloat = 10.0  # window over which a response must keep the pace below
     send_bytes_per_s: PositiveFloat = 2000.0  # below the lowest bit rate of speech
-    send_total_s: PositiveFloat = 1200.0  # longest wait of a response for its reader in all
+    send_total_s: PositiveFloat = 1200.0  # longest total wait of a response for its reader
 
 
 class AdmissionConfig(StrictModel):
@@ -88,8 +88,8 @@ class AdmissionConfig(StrictModel):
     sockets: PositiveInt
     uploads_mb: PositiveInt = 2048  # MiB of forms with files
     json_mb: PositiveInt = 128  # MiB of JSON bodies
-    work_per_core: dict[str, PositiveInt]  # work of a core by the path of the route
-    lasting_per_core: dict[str, PositiveInt]  # lasting work by the path, after a burst of `burst_s`
+    work_per_core: dict[str, PositiveInt]  # concurrent work per core, by the path of the route
+    lasting_per_core: dict[str, PositiveInt]  # the same after an overload of `burst_s`
     burst_s: PositiveFloat
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt
@@ -102,7 +102,7 @@ class AdmissionConfig(StrictModel):
     requests_per_address: PositiveInt = 100  # requests in progress at routes that need no key
     connections_per_address: PositiveInt = 1000
     webhook_sends_per_minute: PositiveInt = 30  # tests and redeliveries of one workspace
-    polls_per_request: PositiveInt = 10  # for the state of queued work, for each of the plan
+    polls_per_request: PositiveInt = 10  # polls of queued work, per request of the plan
     changes_per_hour: PositiveInt = 200  # of keys, webhooks and settings by one workspace
     slow_clients: SlowClients = SlowClients()
 
@@ -131,7 +131,7 @@ class RetentionConfig(StrictModel):
     failed_voice_days: int = Field(default=30, ge=1)  # since the failure
     job_days: int = Field(default=30, ge=1)  # since a job ended
     upload_days: int = Field(default=1, ge=1)  # since an incomplete upload began
-    revoked_key_days: int = Field(default=90, ge=1)  # time in which its use is audited
+    revoked_key_days: int = Field(default=90, ge=1)  # time for which its use is audited
     session_days: int = Field(default=30, ge=1)  # since a login's session ended
     delivery_days: int  # events and their deliveries; at least `event_days`
 

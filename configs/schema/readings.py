@@ -17,16 +17,16 @@ KINDS = frozenset(
 SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
 First = Literal["digit", "capital", "small", "sign", "letter"]
-# Expressions of the first character of a form. All rules are tried at each word: grouped by this,
-# 500 characters of English prose take 80 µs instead of 510.
+# Expressions for the first character of a form, by which rules are grouped. All rules are tried at
+# each word; with the groups, 500 characters of English prose take 80 µs instead of 510.
 FIRST: dict[First, str] = {
-    "digit": r"(?<!\d[.,/:])\d",  # no part of a longer number
+    "digit": r"(?<!\d[.,/:])\d",  # not part of a longer number
     "capital": "[A-Z]",
     "small": "[a-z]",
     "letter": r"[^\W\d_a-zA-Z]",
     "sign": r"[^\w\s]",
 }
-# A unit of the CLDR, or the words for one and for several.
+# The name of a unit in the CLDR, or the words for one and for several.
 Spoken = Annotated[str, Field(pattern=r"^[a-z]+-[a-z-]+$|^[^|]+\|[^|]+$")]
 
 
@@ -42,37 +42,37 @@ class Numerals(StrictModel):
 
     words: Annotated[tuple[str, ...], BeforeValidator(str.split)]  # from zero
     scales: dict[int, str]  # such as 100 and 1000
-    joined: bool = False  # written without spaces, and with a zero where a digit is skipped
+    joined: bool = False  # without spaces, and with a zero for skipped digits
 
 
 class Readings(StrictModel):
     """The written forms of one language; the first rule that matches at a place is used."""
 
     sets: dict[str, str] = {}
-    tables: dict[str, dict[str, str]] = {}  # numbers that differ are in "hour" and "before_noun"
+    tables: dict[str, dict[str, str]] = {}  # "hour", "before_noun": other words for numbers
     decimals: str = r"\d"  # the digits after the decimal point that are read as one number
     units: dict[str, Spoken] = {}  # by abbreviation, in addition to the CLDR
     # Forms by denominator: "one|several" or "one|two|several", with `{n}` and `{d}`.
     fractions: dict[int, str] = {}
     fraction: str = ""  # form of other denominators
-    ratio: str = ""  # other numbers with a slash, such as 14/3
+    ratio: str = ""  # form of other numbers with a slash, such as 14/3
     # Signs of formulas, and "⟶" for an arrow that leads from nothing or to nothing.
     signs: dict[str, str] = {}
     powers: dict[str, str] = {}  # by exponent, and "n" for the others, with `{n}`
     per: dict[str, str] = {}  # of units with a negative exponent: by exponent, with `{unit}`
     numerals: Numerals | None = None
-    respelt: dict[str, str] = {}  # expressions in the words of a number, and what they become
-    # Expressions in the words of a number, "+" and the letters written after its digits, and what
-    # they become in turn, such as "ु+" and "". Letters where "+" remains are a word of their own.
+    respelt: dict[str, str] = {}  # replacements, by expression, in the words of a number
+    # Replacements, applied in turn, in the words of a number, "+", and the letters after its
+    # digits, such as "ु+" and "". If "+" remains, the letters are a word of their own.
     endings: dict[str, str] = {}
     feminine: dict[str, str] = {}  # replacements before the nouns of the set "feminine"
-    # Kinds of this language: expressions in the words of a number, such as the endings of a case.
+    # Further kinds of this language: replacements in the words of a number, such as case endings.
     inflections: dict[str, dict[str, str]] = {}
-    ordinals: dict[int, str] = {}  # irregular ordinals; with 1000, all parts of the others
+    ordinals: dict[int, str] = {}  # irregular ordinals; if it has 1000, the parts of all others
     ordinal: str = ""  # form of other ordinals that num2words lacks, with `{n}`
     days: dict[int, str] = {}  # days of a month that differ from `day`
     day: str = "{n}"  # form of a day, with the cardinal `{n}` and the ordinal `{th}`
-    century_years: str = ""  # word for hundred, where 1947 is read as 19 hundred 47
+    century_years: str = ""  # word for hundred, if 1947 is read as 19 hundred 47
     between_money: str = ""  # between units and hundredths, if it is not the word for "and"
     rules: dict[First, tuple[ReadingRule, ...]] = {}
 

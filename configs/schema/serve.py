@@ -11,11 +11,11 @@ AUTO = "auto"
 deployment, `configs/default_chat.yaml` or CHAT_MODEL sets `wanted`."""
 
 Build = Annotated[str, Field(coerce_numbers_to_str=True)]
-"""Text or number; a change restarts all deployments after an edit of the code."""
+"""Text or number. Change it after an edit of the code, to restart all deployments."""
 
 
 class CanaryConfig(StrictModel):
-    """A new model that each replica loads beside the other, for a share of the requests."""
+    """A new model that each replica loads beside the current one, for a share of the requests."""
 
     model: str
     share: Annotated[float, Field(gt=0, le=1)] = 0.1
@@ -26,9 +26,9 @@ class ModelUserConfig(StrictModel):
 
     # Path under configs/ without .yaml, such as "tts/kokoro", or any path with it; or AUTO.
     model: str
-    wanted: str | None = None  # choice for AUTO: replaces `model` once its weights are here
-    canary: CanaryConfig | None = None  # once it is `model`, it takes all traffic without a load
-    attempt: int = 0  # counted by `antiphon deploy`, so that a refused model is tried again
+    wanted: str | None = None  # what AUTO stands for once its weights are here
+    canary: CanaryConfig | None = None  # as the next `model`, it needs no load
+    attempt: int = 0  # incremented by `antiphon deploy` to try a refused model again
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ class ModelUserConfig(StrictModel):
 
 
 class DefaultChatModel(StrictModel):
-    """A chat model, and the free memory beside `own_gb` from which it is chosen."""
+    """A chat model, and the free memory that it needs in addition to `own_gb`."""
 
     model: str
     free_gb: float = Field(ge=0)
@@ -62,7 +62,7 @@ class ModelsArgs(StrictModel):
 
     @property
     def by_kind(self) -> dict[str, tuple[str, ...]]:
-        """The names by the name of their kind of engine."""
+        """The names of the deployments by kind of engine."""
         return {"tts": self.tts, "stt": self.stt, "chat": self.chat, "embedding": self.embedding}
 
 

@@ -47,7 +47,7 @@ class EndpointingConfig(StrictModel):
     likely_end_ms: int = Field(ge=60, le=290)  # silence after which speculative decoding begins
     pre_roll_ms: int = Field(ge=0, le=1000)  # audio kept before the first frame: soft onsets
     max_utterance_s: float = Field(ge=2, le=29)  # Whisper's window is 30 s
-    cut_search_s: float = Field(ge=0.5)  # end of a longer utterance, searched for a pause to cut at
+    cut_search_s: float = Field(ge=0.5)  # part at the end in which to find a pause to cut at
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -72,12 +72,12 @@ class ListeningLimits(StrictModel):
     """Limits of one session."""
 
     backlog_s: float = Field(gt=0)  # audio of utterances that wait for transcription
-    max_speed: float = Field(ge=1)  # seconds of audio per second, over speed_window_s
+    max_speed: float = Field(ge=1)  # seconds of audio per second, averaged over speed_window_s
     speed_window_s: float = Field(gt=0)
     start_timeout_s: float = Field(gt=0)
     audio_timeout_s: float = Field(gt=0)
     decode_timeout_s: float = Field(gt=0)  # per utterance
-    retry_within_s: float = Field(ge=0)  # after the end a doubtful text may be decoded again
+    retry_within_s: float = Field(ge=0)  # time after the end for a second decoding
 
 
 class ListeningConfig(StrictModel):

@@ -16,10 +16,10 @@ class VoiceRef(StrictModel):
 
 
 class VoicesConfig(StrictModel):
-    """The default voice of each language, and how long they may speak."""
+    """The default voice of each language, and the maximum duration of speech."""
 
     defaults: dict[str, VoiceRef] = Field(min_length=1)  # ISO 639-1 code to voice
-    # Longest speech for each 5,000 characters of a text or less; a longer text is refused.
+    # Maximum speech for each started 5,000 characters of a text; longer speech is refused.
     longest_s: float = Field(default=900.0, gt=0)
 
 
@@ -34,7 +34,7 @@ class OpenAIVoice(StrictModel):
     quality: VoiceRef | None = None
 
     def refs(self, tier: Tier | None) -> list[VoiceRef]:
-        """Lists the replacements, first that of the tier."""
+        """Lists the replacements, beginning with the one of the tier."""
         both = [self.fast, self.quality] if tier != "quality" else [self.quality, self.fast]
         return [voice for voice in both if voice is not None]
 
@@ -99,18 +99,18 @@ class PromptConfig(StrictModel):
     judge: bool  # whether workers load the engine, to measure similarity
     gpus: float = Field(ge=0, le=1)  # share of a GPU per worker, if the engine has one
     judged_sentences: int = Field(ge=1)  # per candidate
-    min_confidence: float = Field(ge=0, le=1)  # of the recogniser, in words that an engine reads
+    min_confidence: float = Field(ge=0, le=1)  # of a transcript that an engine reads
     min_similarity: float = Field(ge=-1, le=1)  # similarity of the voice to the other recordings
 
 
 class CustomVoicesConfig(StrictModel):
     """`configs/custom_voices.yaml`."""
 
-    # How voices are built; "auto" is prompt where its model is deployed and speaks the language.
+    # How voices are built; "auto" is "prompt" if its model is deployed and speaks the language.
     method: Literal["auto", "fit", "prompt"] = "auto"
 
     samples: SampleRules
-    clips: SampleRules  # rules for recordings of clients whose vendors ask for seconds
+    clips: SampleRules  # rules for recordings of clients whose vendors need only seconds of speech
     speakers: SampleRules  # rules for enrolled speakers
     consents: SampleRules  # rules for recordings of a consent phrase
     work: VoiceWorkConfig
@@ -131,8 +131,8 @@ class ConsentWords(StrictModel):
     sentence: str  # consent to a custom voice
     speaker_sentence: str  # consent to an enrolled speaker
     phrase: str  # fixed consent to a custom voice, for OpenAI's clients
-    words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn each time
-    refusals: tuple[str, ...] = ()  # that turn a sentence into its opposite, without accents
+    words: tuple[str, ...] = Field(min_length=20)  # all different; some are drawn for each sentence
+    refusals: tuple[str, ...] = ()  # words, without accents, that turn a sentence into its opposite
 
     @model_validator(mode="after")
     def _is_usable(self) -> "ConsentWords":
@@ -148,11 +148,11 @@ class ConsentConfig(StrictModel):
     lasts_s: float = Field(gt=0)  # validity of an issued sentence
     drawn_words: int = Field(ge=2)
     heard_words: int = Field(ge=1)  # minimum of drawn words that are recognised
-    word_likeness: float = Field(gt=0, le=100)  # from which a word counts as recognised
+    word_likeness: float = Field(gt=0, le=100)  # minimum for a recognised word
     likeness: float = Field(gt=0, le=100)  # minimum between the transcript and the sentence
-    heard_seconds: float = Field(gt=0, le=30)  # transcribed from the beginning of each file
-    min_similarity: float = Field(ge=-1, le=1)  # the sentence's speaker and the samples
-    min_part_similarity: float = Field(ge=-1, le=1)  # the phrase's speaker and each part of them
+    heard_seconds: float = Field(gt=0, le=30)  # start of each file that is transcribed
+    min_similarity: float = Field(ge=-1, le=1)  # between the sentence's speaker and the samples
+    min_part_similarity: float = Field(ge=-1, le=1)  # the phrase's speaker and each sample
     sentences: dict[str, ConsentWords]  # sentences by ISO 639-1 code
 
     @model_validator(mode="after")

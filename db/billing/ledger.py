@@ -229,8 +229,8 @@ def capture(
 ) -> Settled:
     """Charges for the work and releases the rest of the hold. Idempotent.
 
-    After the hold has expired, the charge is limited by the remaining credit: otherwise a client
-    that reads slowly enough would pay nothing.
+    An expired hold is charged, too, but only up to the remaining credit: otherwise a client that
+    reads slowly enough would pay nothing.
     """
     return _end_hold(
         session,
@@ -438,10 +438,8 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
 def _attempts(
     session: Transaction, workspace_id: int, name: str, *, releases: bool = False
 ) -> Iterator[tuple[dict[str, set[str]], str | None]]:
-    """Yields, some attempts at a time, the kinds of entries of each attempt of an idempotent
-    request.
-
-    With them comes the operation of the next attempt, if it is among these.
+    """Yields, for some attempts of an idempotent request at a time, the kinds of entries by
+    operation, and the first operation without entries: the next attempt.
     """
     query = select(_ENTRY.c.operation, _ENTRY.c.kind)
     for first in range(1, MOST_ATTEMPTS, ATTEMPTS):

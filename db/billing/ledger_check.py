@@ -1,5 +1,5 @@
 """Compares the sums of days with the sums of their entries, some days at a time, since the database
-ends statements that take long."""
+ends statements that take too long."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

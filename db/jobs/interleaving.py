@@ -16,11 +16,11 @@ def interleave(
     rank: Callable[[T], Any],
     held: Mapping[K, int] | None = None,
 ) -> list[T]:
-    """Order pieces of work so that their owners take turns, each with its pieces as they come.
+    """Order pieces of work so that their owners take turns; an owner's pieces keep their order.
 
-    The rule of `TurnOrder` (`models/fairness`) for work that several processes claim: first
-    comes the owner with the fewest pieces, counting those placed already and those in work
-    (`held`); of equal owners the one whose first piece has the lowest `rank`.
+    Applies the rule of `TurnOrder` (`models/fairness`) to work that several processes claim: the
+    next piece comes from the owner with the fewest pieces placed or in work (`held`); among equals,
+    from the owner whose first piece has the lowest `rank`.
     """
     ahead = Counter(held)
     ranks: dict[K, Any] = {}

@@ -62,12 +62,12 @@ class Job(SQLModel, table=True):
     finished_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     error: str | None = Field(default=None, max_length=40)  # error code of a failure
     reason: str | None = Field(default=None, sa_type=Text)  # message of the error
-    # Work done: seconds of audio, and charged milliseconds or characters, or lines.
+    # Work done: `seconds` of audio, and charged `units` (milliseconds, characters or lines).
     seconds: float = 0.0
     units: int = 0
     held: int | None = None  # units whose price is held; None before a hold
     key_id: int = Field(default=0, sa_type=BigInteger)  # API key that pays, or 0
-    details: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # what lists show of it
+    details: dict[str, Any] | None = Field(default=None, sa_type=JSON)  # shown in lists of jobs
 
     # The process with the lease works on it; an expired lease can be taken over.
     operation: str = Field(max_length=64)  # name of its hold in the ledger
@@ -132,21 +132,20 @@ def jobs_page(
 def batches_after(
     session: Session,
     owner: int,
-    last: Job | None,
+    last: tuple[datetime, UUID] | None,
     limit: int,
     *,
     begun: bool,
     oldest_first: bool = False,
 ) -> list[Job]:
-    """Lists a workspace's batches that follow `last`, newest first unless `oldest_first`.
+    """Lists a workspace's batches after the place `last`, newest first unless `oldest_first`.
 
     `begun` omits those that are only files.
     """
     place = tuple_(col(Job.created_at), col(Job.id))
     query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)
     if last is not None:
-        at = (last.created_at, last.id)
-        query = query.where(place > at if oldest_first else place < at)
+        query = query.where(place > last if oldest_first else place < last)
     if begun:
         query = query.where(Job.status != "uploading")
     columns = (col(Job.created_at), col(Job.id))
@@ -167,7 +166,7 @@ def requested_jobs(
 ) -> list[tuple[Job, Stage]]:
     """Lists a workspace's jobs that have a request, with their stages, newest first.
 
-    With `after`, these are the oldest of those that are newer. `created_on` is a day (UTC).
+    With `after`, takes the oldest of the jobs that are newer. `created_on` is a day (UTC).
     """
     stage_now = Job.stage_at(now)
     query = select(Job, stage_now).where(Job.workspace_id == owner, HAS_REQUEST)
@@ -201,7 +200,7 @@ def bytes_of(session: Session, job_id: UUID, kind: str) -> int:
 
 
 def count_unfinished(session: Session, workspace_id: int, *, is_requested: bool) -> int:
-    """Counts the jobs, with or without a request, that count towards their limit of the plan."""
+    """Counts the jobs, with or without a request, that count towards the plan's limit on them."""
     query = select(func.count()).select_from(Job).where(Job.workspace_id == workspace_id)
     query = query.where(HAS_REQUEST if is_requested else ~HAS_REQUEST)
     return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()

@@ -17,7 +17,7 @@ PATIENCE_MS = 60_000
 
 
 def plain_type(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:
-    """Writes our own column types as what they are in the database."""
+    """Writes our own column types as the database types that they stand for."""
     if kind != "type":
         return False
     if isinstance(item, AutoString):

@@ -54,8 +54,8 @@ class HistoryFilter:
 
 
 def add_item(session: Session, item: HistoryItem) -> None:
-    """Adds an item, and keeps its file; without effect if the workspace or file is gone. Expires
-    the file if the workspace, which may have changed since the speech began, keeps no speech."""
+    """Adds an item, and keeps its file; does nothing if the workspace or file is gone. Expires the
+    file instead if the workspace no longer keeps speech."""
     workspace = lock_workspace(session, item.workspace_id, shared=True)
     if workspace is None:
         return

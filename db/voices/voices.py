@@ -34,7 +34,7 @@ class Voice(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    # Voice that this one is a new version of: it takes the pack and report if they are better.
+    # The voice of which this one is a new version; it takes over a better pack and its report.
     version_of: UUID | None = Field(default=None, index=True)
     name: str
     name_key: str  # case-folded name
@@ -267,7 +267,7 @@ def recordings_of(session: Session, voice: Voice) -> list[VoiceSample]:
 
 
 def is_valid_share() -> Any:
-    """Builds the condition that a share is no open offer to an e-mail address."""
+    """Builds the condition that a share is not an open offer to an e-mail address."""
     return or_(VoiceShare.email == "", col(VoiceShare.accepted_at).is_not(None))
 
 

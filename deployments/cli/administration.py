@@ -70,7 +70,7 @@ class OperatorCommand(click.Command):
     """A command whose function returns the text to print, or a coroutine that does."""
 
     def invoke(self, ctx: click.Context) -> None:
-        os.umask(0o077)  # as in the service: a backup may be copied to where others look
+        os.umask(0o077)  # as in the service, since others may read the folder of a backup
         with _failures():
             result = super().invoke(ctx)
             click.echo(asyncio.run(result) if inspect.iscoroutine(result) else result)
@@ -95,7 +95,7 @@ def _failures() -> Iterator[None]:
         yield
     except (ValueError, OSError, PipelineError, DatabaseError) as error:
         sys.exit(str(error))
-    except SQLAlchemyError as error:  # its own message is the whole statement
+    except SQLAlchemyError as error:  # its own message would include the whole SQL statement
         sys.exit(f"the database refused: {getattr(error, 'orig', None) or type(error).__name__}")
     except sqlite3.Error as error:
         sys.exit(f"the database refused: {error}")
@@ -147,7 +147,7 @@ def _micro_usd(_: click.Context, __: click.Parameter, text: str | None) -> int |
             return int(amount)
     except InvalidOperation:
         pass
-    raise click.BadParameter(f"{text!r} is not an amount with at most 6 decimals")
+    raise click.BadParameter(f"{text!r} is not an amount in USD (at most 6 decimal places)")
 
 
 def _reference(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
@@ -182,7 +182,7 @@ async def plan(plan: str, email: str | None, workspace: int | None, cycle: Billi
         try:
             current = await subscriptions.subscribe(row.id, ACTOR, plan, cycle)
         except PlanNotFound:
-            raise ValueError(f"{plan!r} is no plan; `antiphon plans` lists them") from None
+            raise ValueError(f"{plan!r} is not a plan; `antiphon plans` lists them") from None
     return (
         f"{row.name} ({row.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
         f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
@@ -191,7 +191,7 @@ async def plan(plan: str, email: str | None, workspace: int | None, cycle: Billi
 
 @command("invite")
 @click.option("--email", help="The only address that can sign up.")
-@click.option("--credit", callback=_micro_usd, help="Credit in USD, instead of signup_credit.")
+@click.option("--credit", callback=_micro_usd, help="Credit in USD. Default: signup_credit.")
 @click.option(
     "--days", type=click.IntRange(1, 365), default=7, metavar="1..365", help="Default: 7."
 )
@@ -234,7 +234,7 @@ async def users() -> str:
 
 @command("set-password")
 @_of_workspace
-@click.option("--new-email", help="New email of the owner, who has none after `first-key`.")
+@click.option("--new-email", help="New email of the owner; `first-key` sets none.")
 async def set_password(email: str | None, workspace: int | None, new_email: str | None) -> str:
     async with _service() as (settings, database):
         row = await _chosen(database, email, workspace)
@@ -265,7 +265,7 @@ async def first_key() -> str:
         key = await _accounts(database, settings).ensure_first_workspace()
     if key is None:
         raise ValueError("a workspace exists already")
-    # A wrong ANTIPHON_DATA would have made a database that no service reads.
+    # Names the database: with a wrong ANTIPHON_DATA, it would be one that no service reads.
     click.echo(f"the first workspace is in {redact(settings.database_url)}", err=True)
     return key
 
@@ -277,7 +277,7 @@ async def login_link() -> str:
         accounts = _accounts(database, settings)
         link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
     if link is None:
-        raise ValueError("no link: the service serves other machines, too, or has no owner")
+        raise ValueError("no link: the service also serves other machines, or has no owner")
     return link
 
 
@@ -295,7 +295,7 @@ async def reconcile() -> str:
 
 
 async def _wrong_days(database: Database, workspace_id: int) -> list[str]:
-    """Compare the sums of days with their entries; the hourly check relies on the sums."""
+    """Compare the sum of each day with its entries; the hourly check relies on these sums."""
     wrong, since = [], date(1970, 1, 1)
     while checked := await database.read(check_days, workspace_id, since):
         wrong += checked.wrong

@@ -34,8 +34,8 @@ _COPIED_ROWS = re.compile(r"^COPY .* FROM stdin;\n(.*?)^\\\.$", re.MULTILINE | r
 
 def back_up(settings: Settings, folder: Path) -> str:
     """Copy the database and then the files into a new folder, while the service runs. The copy thus
-    has each file that the copied database names. A failure leaves no folder. Raises ValueError,
-    OSError, or the store's errors."""
+    has every file that the copied database names. After a failure, no folder remains. Raises
+    ValueError, OSError, or the store's errors."""
     if folder.exists():
         raise FileExistsError(f"{folder} exists already; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +67,7 @@ def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
     The database is put in place last and as a whole, so that a failed restore can be repeated.
     Login sessions and browser tokens are left out, since they may have ended after the backup, and
     API keys unless `with_keys`. Raises ValueError, also if the secrets are not those of the backup,
-    DatabaseError if the backup is of a version that cannot be migrated, OSError, or the store's
-    errors.
+    DatabaseError if the version of the backup cannot be migrated, OSError, or the store's errors.
     """
     copy, files = folder / DATABASE, folder / FILES
     if not copy.is_file() or not files.is_dir():
@@ -121,7 +120,7 @@ def _restore_postgres(copy: Path, url: URL, left_out: Sequence[str]) -> None:
 
 
 async def _admit(settings: Settings) -> str:
-    """Migrate the restored database as a start does, and return a message for its operator."""
+    """Migrate the restored database as at a start, and return a message for the operator."""
     with closing(await open_database(settings)) as database:
         valid = select(func.count()).where(col(ApiKey.revoked_at).is_(None))
         keys = await database.read(lambda session: session.exec(valid).one())
@@ -132,7 +131,7 @@ async def _admit(settings: Settings) -> str:
 
 
 def _check_kind(copy: Path, url: URL) -> None:
-    """Raises ValueError if the copy is of another kind of database than `url`."""
+    """Raise ValueError if the copy and `url` are different kinds of databases."""
     with copy.open("rb") as file:
         is_sqlite = file.read(len(_SQLITE)) == _SQLITE
     if is_sqlite != _is_sqlite(url):
@@ -151,7 +150,7 @@ def _fingerprints(copy: Path, url: URL) -> dict[str, bytes]:
 
 
 def _rows(copy: Path, url: URL, table: str, columns: str) -> list[Sequence[Any]]:
-    """The rows of a table in the copy of a database; of PostgreSQL, all columns, as text."""
+    """The rows of a table in the copy of a database; for PostgreSQL, all columns, as text."""
     if _is_sqlite(url):
         unchanged = f"{copy.absolute().as_uri()}?immutable=1"
         with closing(sqlite3.connect(unchanged, uri=True)) as source:

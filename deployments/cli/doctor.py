@@ -49,7 +49,7 @@ LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the d
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
 
-# Event of the log that has the reason of a degraded part, if `/readyz` gives any; the remedy.
+# By degraded part of `/readyz`: the log event with the reason (if there is one), and the remedy.
 REMEDIES = {
     "limits": ("", "the store of limits does not answer: see `redis`, or wait for the cluster"),
     "files": ("", "files are not stored: see `storage`"),
@@ -83,7 +83,7 @@ def check_processor() -> str:
 def check_memory() -> str:
     if (free := free_bytes() / GB) < MEMORY_GB:
         raise Problem(
-            f"{free:.1f} GB are free, and all models use {MEMORY_GB:g} GB: remove models from "
+            f"{free:.1f} GB are free, but all models use {MEMORY_GB:g} GB: remove models from "
             "serve_config.yaml, or end other programs (a running service counts as one)"
         )
     return f"{free:.1f} GB free"
@@ -168,7 +168,7 @@ def check_weights() -> str:
 
 
 def check_ray() -> str:
-    cluster_address()  # or reports what is wrong with it
+    cluster_address()  # raises if CLUSTER_ADDRESS is wrong
     if not (folder := os.environ.get("RAY_TMPDIR")):
         return "uses a temporary folder"
     path = Path(folder).expanduser().resolve()
@@ -254,7 +254,7 @@ def main() -> None:
         check.__name__.removeprefix("check_"): check for check in of_machine
     }
     try:
-        settings = load_settings(new=False)  # a look changes nothing
+        settings = load_settings(new=False)  # a check creates no database or secrets
     except SettingsError as error:
         checks["settings"] = partial(_raise, error)
     else:

@@ -41,7 +41,7 @@ class ImportedCommand(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse the arguments with the imported command, which the context then has."""
+        """Parse the arguments with the imported command, to which the context then belongs."""
         return self.imported().make_context(info_name, args, parent, **extra)
 
 

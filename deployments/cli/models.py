@@ -36,7 +36,7 @@ DASHBOARD = click.option("--dashboard", help="URL of Ray's dashboard. Default: f
 
 @click.group(cls=CommandGroup)
 def models() -> None:
-    """List the models of a service; operators: manage the weights of this machine."""
+    """List the models of a service; for operators: manage the weights of this machine."""
 
 
 @models.command("list")
@@ -216,8 +216,8 @@ def _here(store: WeightStore) -> list[str]:
 
 
 def _only_of(store: WeightStore, names: tuple[str, ...]) -> set[Path]:
-    """Return the paths in the cache that only `names` need. Without names, return the paths that
-    nothing needs."""
+    """Return the paths in the cache that only the artefacts `names` need; without names, the paths
+    that nothing needs."""
     before = leftovers(store) if names else set()
     return leftovers(WeightStore(store.root, _without(store.catalogue, names))) - before
 

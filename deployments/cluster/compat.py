@@ -1,11 +1,11 @@
 """The private interfaces of Ray and uvicorn that this service uses, each behind a guard.
 
-Neither library guarantees them. A guard raises Incompatible with the missing name, instead of a
-monkey patch without effect. `untested_versions` reports installed versions that differ from the
+Neither library guarantees them. A guard raises Incompatible with the missing name; a monkey patch
+would silently have no effect. `untested_versions` reports installed versions that differ from the
 tested ones.
 
 The protocols of `deployments.gateway` subclass uvicorn's and depend on private parts,
-too; they have their own module, since they are most of the gateway's limits.
+too; they have modules of their own, since they implement most of the gateway's limits.
 """
 
 import asyncio
@@ -52,13 +52,12 @@ def untested_versions() -> list[str]:
 
 @contextmanager
 def node_options(gcs: int | None = None) -> Iterator[None]:
-    """Change how a cluster that starts in the block behaves, since `ray.init` has no such
-    arguments.
+    """Apply options for which `ray.init` has no arguments to a cluster that starts in the block.
 
     The dashboard agent, which starts jobs, chooses a free port. With its default, 52365, it fails
     to start in a second cluster on the machine, and no voice is built. The GCS uses the port `gcs`,
-    where other machines join. Two processes are left out, and this process keeps its handler of
-    SIGTERM. Raises Incompatible.
+    where other machines join. Two processes of Ray are not started, and this process keeps its
+    handler of SIGTERM. Raises Incompatible.
     """
     from ray._private import parameter, utils
 
@@ -114,7 +113,7 @@ Availability: TypeAlias = Literal["ready", "asleep", "lost"]
 
 
 def availability(handle: "DeploymentHandle[Any]") -> Availability:
-    """Tell whether the deployment has a replica, as far as Serve has told this handle, without a
+    """Tell whether the deployment has a replica, from what Serve has told this handle, without a
     call.
 
     `asleep` means that it was scaled to zero, and that a call starts a replica. Raises
@@ -136,8 +135,8 @@ def route_to_replicas_that_swap() -> None:
     the only replica of a model were therefore 503 for the 17 s in which the next model was loaded
     on an H100. Ray 2.60 has no option for this (https://github.com/ray-project/ray/issues/54509),
     and a request router of ours would see the same empty list for a replica that is stopped. If
-    `reconfigure` returned before the model is loaded, Serve would report a swap as done that has
-    only begun, and load on all replicas at once. Raises Incompatible.
+    `reconfigure` returned before the model is loaded, Serve would report the swap as done, and load
+    the model on all replicas at once. Raises Incompatible.
     """
     from ray.serve._private import deployment_state
 
@@ -158,16 +157,15 @@ def route_to_replicas_that_swap() -> None:
 
 def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
     """Tell Serve at once of the calls that wait for a replica of an autoscaled deployment. Serve's
-    own report has the numbers from before the call, so that a replica starts up to 10 s later.
-    Raises Incompatible."""
+    own report precedes the call, which would make the replica start up to 10 s later. Raises
+    Incompatible."""
     with _router_of(handle) as router:
         router._metrics_manager._add_autoscaling_metrics_point()
         router._metrics_manager.push_autoscaling_metrics_to_controller()
 
 
 async def taken(response: Any) -> None:
-    """Return when a replica has accepted the call. If this is cancelled before, the call is not
-    made.
+    """Return when a replica has accepted the call; if cancelled before that, the call is not made.
 
     Raises the exception of the call, or Incompatible.
     """
@@ -191,13 +189,13 @@ def driver_handle(deployment: str, application: str) -> Any:
     from ray import serve
 
     handle: Any = serve.get_deployment_handle(deployment, app_name=application)
-    if _required(handle, "init_options") is None:  # Serve returns the same one each time
+    if _required(handle, "init_options") is None:  # Serve returns the same handle each time
         _required(handle, "_init")(_run_router_in_separate_loop=True)
     return handle
 
 
 def declared_applications() -> list[dict[str, Any]]:
-    """Return the configurations of all applications that were deployed last, also of those whose
+    """Return the configurations of all applications that were deployed last, including those whose
     builders still run; none outside of a cluster. Raises Incompatible."""
     import ray
     from ray.serve import context
@@ -235,14 +233,14 @@ def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     try:
         client = gcs_client(address=address)
         published: bytes | None = client.internal_kv_get(key, namespace, timeout_s)
-    except Exception as error:  # Ray has several classes for this: no cluster, another token
+    except Exception as error:  # Ray raises various classes: no cluster, wrong token
         raise ConnectionError(f"no Ray cluster answers at {address}: {error}") from None
     return None if published is None else published.decode()
 
 
 def stop_late_node(error: Exception) -> bool:
-    """Whether `error` means that a node or its dashboard did not start in time. Stops what Ray left
-    running."""
+    """Whether `error` means that a node or its dashboard did not start in time. Stops the processes
+    that Ray left running."""
     from ray._private.node import Node
 
     if not any(message in str(error) for message in ("timed out during startup", "the dashboard")):

@@ -23,17 +23,17 @@ from deployments.cluster.release import release
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 DASHBOARD_S = 30.0
-# A path of a local socket has 107 bytes at most: that of Ray's adds 68 to RAY_TMPDIR, with
+# A path of a local socket has at most 107 bytes, of which Ray needs 68 after RAY_TMPDIR:
 # "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
-# and begins the shell's line of a worker with that of Python unquoted (`RuntimeEnvContext`).
+# and does not quote the path of Python in a worker's shell command (`RuntimeEnvContext`).
 RAY_PATH = re.compile(r"[\w@+=,./-]{1,39}", re.ASCII)
 
 
 def prepare_environment(settings: Settings | None = None, *, joins: bool = False) -> None:
     """Set missing environment variables, before the first import of `ray`. Ray requires a token
     from every caller, since any user of this machine can call it. With `settings`, the token is in
-    a file of the data folder. If RAY_AUTH_MODE is set, it decides."""
-    # It may name another cluster: Ray's job client prefers it to its argument.
+    a file of the data folder. If RAY_AUTH_MODE is set, it takes precedence."""
+    # RAY_ADDRESS may name another cluster, and Ray's job client prefers it to its argument.
     os.environ.pop("RAY_ADDRESS", None)
     if joins or environment.cluster_address() is not None:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "1")
@@ -72,7 +72,7 @@ def keep_private(data_dir: Path) -> None:
     link = data_dir / "ray"
     folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
     if os.environ.get("RAY_TMPDIR") and RAY_PATH.fullmatch(str(folder)):
-        with suppress(OSError):  # `check_folder` says what is wrong
+        with suppress(OSError):  # `check_folder` reports the reason
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         check_folder(folder)
@@ -133,7 +133,7 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
     try:
         with node_options(gcs=port):
             context = ray.init(
-                "local",  # without it a cluster that `ray start` made on this machine is joined
+                "local",  # otherwise Ray joins a cluster that `ray start` began on this machine
                 num_cpus=num_cpus,
                 include_dashboard=True,
                 dashboard_host=host or "127.0.0.1",
@@ -144,7 +144,7 @@ def start(num_cpus: int | None = None, attempts: int = 3) -> str:
                 namespace="serve",
                 _node_ip_address=host,
             )
-    except Exception as error:  # Ray's, of no class: a busy machine may need more than its 30 s
+    except Exception as error:  # Ray has no class for it; a busy machine may need over 30 s
         if attempts == 1 or not stop_late_node(error):
             reason = str(error).strip().partition("\n")[0].rstrip(": ") or type(error).__name__
             logs = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", "session_latest", "logs")
@@ -172,7 +172,7 @@ def _wait_for_dashboard(url: str) -> None:
     dashboard of an earlier start until the new one listens."""
     address = urlsplit(url)
     until = time.monotonic() + DASHBOARD_S
-    while time.monotonic() < until:  # after that, the first request says what is wrong
+    while time.monotonic() < until:  # after that, the first request reports the problem
         with suppress(OSError):
             socket.create_connection((address.hostname, address.port), timeout=1.0).close()
             return

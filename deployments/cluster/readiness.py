@@ -16,8 +16,8 @@ def readyz(url: str) -> dict[str, Any] | None:
 
 
 def report(settings: Settings) -> tuple[int, dict[str, Any]] | None:
-    """Return the status and body of `/readyz`, with the reasons. Behind a proxy the gateway gives
-    them to callers with a token of the settings."""
+    """Return the status and body of `/readyz`, with the reasons. Behind a proxy, the gateway gives
+    the reasons only to callers with a token from the settings."""
     return ask(f"{local_url(settings)}/readyz", settings.operator_token or settings.metrics_token)
 
 
@@ -25,7 +25,7 @@ def ask(url: str, token: str | None = None) -> tuple[int, dict[str, Any]] | None
     """Return the gateway's status and body, also of an error; None unless the answer is JSON."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        # No proxy knows this machine.
+        # A proxy would look for the loopback address on its own machine.
         response = httpx.get(url, headers=headers, timeout=5, trust_env=False)
         body = response.json()
     except (httpx.HTTPError, ValueError):

@@ -45,7 +45,7 @@ def missing_switches() -> tuple[str, ...]:
 
 
 def differences(reports: Iterable[Report]) -> dict[str, str]:
-    """Describe for the operator what the processes do not agree on, with the machine of each."""
+    """Describe for the operator how processes differ from the others, with the machine of each."""
     listed = list(reports)
     reasons = {}
     counts = Counter(report.release for report in listed)
@@ -54,7 +54,7 @@ def differences(reports: Iterable[Report]) -> dict[str, str]:
         where = f"{report.deployment} on {report.node}"
         if report.release != usual:
             reasons[where] = (
-                "runs other code, prices or configurations than most processes:"
+                "differs from most processes in its code, prices or configurations:"
                 f" {report.release}, not {usual}"
             )
         elif report.missing:

@@ -71,12 +71,12 @@ def _ask(
     try:
         with httpx.Client(
             headers=headers, timeout=timeout_s, trust_env=False
-        ) as client:  # no proxies
+        ) as client:  # ignores proxies
             response = client.request(method, f"{dashboard_url}{path}", json=config)
     except httpx.HTTPError as error:
         raise ValueError(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"
-            " with this RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?"
+            " with the same RAY_DASHBOARD_PORT and CLUSTER_ADDRESS?"
         ) from None
     if response.is_error:
         raise ValueError(response.text)

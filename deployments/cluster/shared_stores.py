@@ -32,19 +32,19 @@ async def open_database(
     settings.
 
     `accept` stores the fingerprints of the settings instead. Raises SettingsError if they differ,
-    or in a process of a cluster if there is a `stores_problem`, and DatabaseError.
+    or in a cluster if there is a `stores_problem`; DatabaseError.
     """
     if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
         raise SettingsError(problem)
     if not accept:
-        with suppress(DatabaseUnavailable):  # the migration says why
+        with suppress(DatabaseUnavailable):  # the migration reports the reason
             await check_secrets(settings)
     await asyncio.to_thread(upgrade, settings.database_url)
     keep_secrets(settings)
     database = Database(settings.database_url)
     try:
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
-        # Several processes may be first; then all write the same.
+        # Several processes may do this at the same time; all write the same values.
         mark: str | None = await database.read(service_id)
         if accept:
             mark = f"{mark}-{secrets.token_hex(4)}"
@@ -62,8 +62,8 @@ async def open_database(
 
 
 def stores_problem(settings: Settings) -> str | None:
-    """Say why several machines of the cluster would have separate accounts, credit and recordings:
-    each would have a database or files of its own."""
+    """Describe the problem if several machines of the cluster would each have their own database or
+    files, and so separate accounts, credit and recordings."""
     if not (own := own_stores(settings)):
         return None
     import ray
@@ -91,7 +91,7 @@ def own_stores(settings: Settings) -> list[str]:
 
 
 async def check_wyoming_key(settings: Settings, authenticator: Authenticator) -> None:
-    """Raise SettingsError if WYOMING_KEY is wrong or has too few scopes; DatabaseError."""
+    """Raise SettingsError if WYOMING_KEY is wrong or lacks scopes. Raises DatabaseError."""
     if settings.wyoming is None:
         return
     try:

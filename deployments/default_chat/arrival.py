@@ -1,7 +1,7 @@
 """Fetches models that deployments want, while others or none answer, and swaps them in.
 
-A thread of `make run` looks at what runs, so that it also serves a deployment that wants another
-model later, and finds weights that an operator has fetched.
+A thread of `make run` polls the running deployments, so that it also notices deployments that want
+another model later, and weights that an operator has fetched.
 """
 
 import errno
@@ -62,8 +62,8 @@ class ModelArrival:
         self._thread.join(STOP_S)
 
     def _follow(self) -> None:
-        # Of this thread and the clients of registries, and not SCHED_IDLE, in which a service that
-        # is always busy would never get its model.
+        # Applies to this thread and to its downloads. SCHED_IDLE would be too low: on a service
+        # that is always busy, the model would never arrive.
         os.setpriority(os.PRIO_PROCESS, 0, 19)
         before: Waiting | None = None
         pause_s, failures = PAUSE_S, 0
@@ -71,7 +71,7 @@ class ModelArrival:
             waiting = None
             try:
                 everything = awaited(serve_api.applications(self._dashboard))
-                if everything:  # after a failure another one comes first
+                if everything:  # after a failure, another deployment comes first
                     waiting = everything[failures % len(everything)]
                 if before is not None and waiting != before:
                     self._expect(before, None)
@@ -93,7 +93,7 @@ class ModelArrival:
 
     def _expect(self, waiting: Waiting, arrival: Arrival | None) -> None:
         """Tell ModelIndex, and so the gateways, which model is coming; None once it has arrived."""
-        with suppress(Exception):  # Ray restarts it, and the next report reaches it
+        with suppress(Exception):  # Ray restarts ModelIndex, which then gets the next report
             index = driver_handle("ModelIndex", waiting.application)
             index.expect.remote(waiting.deployment, arrival).result(timeout_s=TELL_S)
 

@@ -10,12 +10,11 @@ from deployments.rollout.serve_config import Config, entries
 
 
 def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
-    """Return the configuration with a model in place of each AUTO, and with the wanted model beside
-    it.
+    """Return the configuration with each AUTO replaced by a model, and with the wanted model added.
 
-    Applications that are `running` keep the model that they want, because it takes memory that was
-    free before, unless CHAT_MODEL names another. AUTO remains where no weights are present. Raises
-    SettingsError.
+    Applications that are `running` keep the model that they want, unless CHAT_MODEL names another:
+    its memory, free when it was chosen, is now in use. AUTO remains where no weights are present.
+    Raises SettingsError.
     """
     before = {
         entry["name"]: (entry.get("user_config") or {}).get("wanted")

@@ -1,5 +1,5 @@
-"""Sends the requests of a conversation to the replica that has its prompt in its cache. With two
-replicas, first tokens come in half the time that Ray's choice of the emptier of two takes
+"""Sends the requests of a conversation to the replica whose cache has its prompt. With two
+replicas, the first token takes half as long as with Ray's default, the emptier of two
 (benchmarks/chat/affinity.py). Ray's ConsistentHashRouter does as well, but ignores load."""
 
 import asyncio
@@ -12,13 +12,13 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 
 from models.llm.base import GenerationRequest
 
-PLACES = 8  # requests at once for which a replica has slots and caches, as in the CPU profile
+PLACES = 8  # concurrent requests for which a replica has slots and caches, as in the CPU profile
 
 
 def conversation(request: GenerationRequest) -> str:
     """Return a key that all turns of a conversation share, and that differs between tenants. It is
-    a digest of the conversation's id, or else of the messages up to the first that is not the
-    system's."""
+    a digest of the conversation's id, or else of the messages up to the first without the role
+    `system`."""
     messages = request.messages
     first = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
     begin = [request.cache_key] if request.cache_key else [m.content for m in messages[: first + 1]]
@@ -28,7 +28,7 @@ def conversation(request: GenerationRequest) -> str:
 def preferred(key: str, lengths: Mapping[str, int]) -> str:
     """Return the replica for a conversation, given the number of requests of each replica.
 
-    By rendezvous hashing, a replica that comes or goes moves only its own share. By bounded loads
+    With rendezvous hashing, only the share of an added or removed replica moves. With bounded loads
     (Mirrokni, Thorup and Zadimoghaddam, 2018), a replica without a free place is skipped, unless it
     has no more requests than the mean.
     """
@@ -51,7 +51,7 @@ class ConversationRouter(RequestRouter):
             return ranks
         pending_request.routing_context.should_backoff = True
         if len(candidate_replicas) > 1 and (key := pending_request.metadata.session_id):
-            await asyncio.sleep(0)  # lets the previous request be counted: many may come at once
+            await asyncio.sleep(0)  # lets the previous request be counted: many may arrive at once
             replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
             cached = self.replica_queue_len_cache
             lengths = {

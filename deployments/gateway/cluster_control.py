@@ -1,5 +1,5 @@
-"""The cluster of a gateway, for its operator. The command `deploy` runs in a process of its own: to
-check a configuration it imports all engines, which the gateway should not keep in its memory."""
+"""Shows and changes the cluster, for the operator. `deploy` runs in a process of its own, since its
+check imports all engines, which the gateway should not keep in its memory."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from deployments.cluster.compat import dashboard_url
 from pipelines.errors import InvalidRequest
 
 TIMEOUT_S = 700.0  # the command itself waits 600 s for models
-# Probes of `/readyz` wait for it, and the dashboard of an ill cluster hangs.
+# Short, since probes of `/readyz` wait for the answer, and a failing cluster's dashboard hangs.
 READINESS_TIMEOUT_S = 3.0
 
 
@@ -49,7 +49,7 @@ class ServeControl:
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
         """Implements `ClusterControl.deploy`."""
         async with self._deploying:
-            await self.running()  # otherwise the configuration would be blamed
+            await self.running()  # raises if the cluster is down; the configuration is not to blame
             return await asyncio.to_thread(self._deploy, config, only_check)
 
     def _deploy(self, config: str, only_check: bool) -> tuple[bool, str]:

@@ -37,7 +37,7 @@ from telemetry import metrics
 RESERVED_FILES = 256  # file descriptors for databases, models, decoders and uploads
 HEAD_S = 10.0  # timeout for the head of a request, such as a handshake
 REST_S = 60.0  # timeout for the rest of a body that no route reads
-# httptools joins the pieces of a header, in time quadratic in its length: 61 s for 100 MB.
+# httptools joins the pieces of a header in quadratic time: 61 s for 100 MB.
 HEAD_BYTES = 65_536
 HEAD_TOO_LARGE = ("headers_too_large", f"the head has over {HEAD_BYTES} bytes")
 EXTENSIONS_TOO_LONG = ("validation_error", "chunk extensions and trailers are too long")
@@ -49,8 +49,8 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 def connection_limits() -> tuple[int, int]:
     """Return the maximum of served connections, and of connections beyond it that get a response.
 
-    The limits keep file descriptors free: without any, requests of open connections could not reach
-    the database.
+    The limits keep file descriptors free, without which open connections could not use the
+    database.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
@@ -82,7 +82,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _reset(transport: asyncio.Transport) -> None:
-    """Close a connection so that its client sees that the response is cut, in HTTP/1.0 too."""
+    """Close a connection so that its client sees that the response is cut off, even in HTTP/1.0."""
     raw = transport.get_extra_info("socket")
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
@@ -92,8 +92,8 @@ async def answer_unframed(
     cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
     """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
-    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. One
-    that is cut ends with a reset, since a client would take another end for the end of a whole."""
+    Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. If it
+    is cut off, it ends with a reset, since the client would otherwise take it for complete."""
     is_open = False  # the length of the response is unknown
 
     async def send_unframed(message: Message) -> None:
@@ -103,7 +103,7 @@ async def answer_unframed(
             if is_open:
                 cycle.chunked_encoding = False
         elif is_open:
-            # Several may wait to be sent; uvicorn subtracts each.
+            # Several responses may wait to be sent; uvicorn subtracts each.
             cycle.expected_content_length += len(message.get("body", b""))
         await send(message)
 
@@ -147,8 +147,8 @@ class HttpConnection(HttpToolsProtocol):
     have waited for it for `send_total_s`. Its connection is aborted, so that the application gets a
     disconnect, which stops its work.
 
-    While requests wait in a pipeline, uvicorn reads nothing. It would not notice the end of the
-    connection, and would report it only to the last request.
+    While requests wait in a pipeline, uvicorn reads nothing: it would not notice the end of the
+    connection, and would then report it only to the last request.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -210,8 +210,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what the parser refused, in the envelope of errors, and close the connection.
-        While the response to another request is being sent, only close it, because the client would
-        take this response for the other."""
+        While the response to another request is being sent, only close the connection, because the
+        client would take this answer for that response."""
         error = self._refusal or ApiError("validation_error", "the request is not valid HTTP")
         cycle = self.cycle
         runs = cycle is not None and not cycle.response_complete
@@ -227,8 +227,8 @@ class HttpConnection(HttpToolsProtocol):
         self._disconnect_application()
         self.transport.write(b"%b%b\r\n" % (STATUS_LINE[response.status_code], head))
         self.transport.write(bytes(response.body))
-        # Closed at once, the kernel would answer what the client still sends with a reset, and the
-        # client would lose the response.
+        # If the connection were closed at once, the kernel would answer further data with a reset,
+        # and the client would lose the response.
         self.transport.write_eof()
         self._stop_head_timer()
         self._head_timer = self.loop.call_later(LINGER_S, self._abort)
@@ -280,7 +280,7 @@ class HttpConnection(HttpToolsProtocol):
             self._bad_head(
                 "validation_error", "Transfer-Encoding: only chunked is supported, in HTTP/1.1"
             )
-        # The bytes of a pipelined head, which began behind those of another request.
+        # The bytes of a pipelined head, which arrived together with an earlier request.
         if sum(map(len, chain.from_iterable(self.headers))) > HEAD_BYTES:
             self._bad_head(*HEAD_TOO_LARGE)
         if len(self.pipeline) >= PIPELINED:
@@ -309,7 +309,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_complete()
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope and cycle.response_complete:
-            # The response did not wait for this body; uvicorn has no timeout for what follows.
+            # The response did not wait for this body; uvicorn has no timeout for the rest of it.
             self._head_timer = self.loop.call_later(HEAD_S, self._abort_slow, "head")
 
     def on_response_complete(self) -> None:
@@ -381,7 +381,7 @@ class HttpConnection(HttpToolsProtocol):
         sent = self._unsent - unsent
         self._waited_s += config.send_timeout_s
         is_slow = sent < config.send_bytes_per_s * config.send_timeout_s
-        # If the loop itself was late, as in a stopped process, it could not send either.
+        # If the event loop itself was late, as in a stopped process, it could not have sent either.
         if self.loop.time() < due + config.send_timeout_s / 2 and (
             is_slow or self._waited_s > config.send_total_s
         ):
@@ -390,7 +390,7 @@ class HttpConnection(HttpToolsProtocol):
             self._watch_reader()
 
     def _abort_slow(self, kind: str) -> None:
-        if kind != "head" or self.headers is not None:  # not a connection without a request
+        if kind != "head" or self.headers is not None:  # otherwise the connection has no request
             metrics.slow_clients.labels(kind).inc()
         if kind == "response":
             self._disconnect_application()

@@ -60,7 +60,7 @@ def engine_errors(name: str) -> Iterator[None]:
     except BackPressureError:
         raise EngineOverloaded(f"all replicas of {name} are busy") from None
     except EngineError as error:
-        # Ray's copy is a subclass of our class too, but its message is the remote traceback.
+        # Ray's copy is also a subclass of our class, but its message is the remote traceback.
         cause = getattr(error, "cause", None)
         raise (cause if isinstance(cause, EngineError) else error) from None
     except RayTaskError as error:
@@ -73,8 +73,8 @@ def engine_errors(name: str) -> Iterator[None]:
         logger.error("serve_error", extra={"deployment": name, "error": str(error)})
         raise EngineLost(f"{name} cannot be reached") from None
     except RuntimeError as error:
-        # Ray Serve's replica ended a call before it had accepted it: 4 of some 20,000 in
-        # half an hour of overload.
+        # The replica ended a call before accepting it: 4 of some 20,000 in half an hour of
+        # overload.
         if not str(error).startswith(UNACCEPTED):
             raise
         logger.warning("call_not_accepted", extra={"deployment": name, "error": str(error)})
@@ -126,9 +126,9 @@ class ModelHandle:
         self._stuck_until = 0.0  # time (monotonic) until which the model counts as lost
 
     async def describe(self) -> ModelInfo:
-        """Return the loaded model, or the model that the next request loads. Calls no replica,
-        which would load the model, unless the deployment is new. Raises EngineLost if no replica is
-        up that should be."""
+        """Return the loaded model, or the model that the next request loads. Calls a replica, which
+        would load the model, only if the deployment is new. Raises EngineLost if a replica should
+        be up but is not."""
         state = self.state()
         if self.info is None and state == "ready":
             with suppress(TimeoutError), engine_errors(self.name):
@@ -189,8 +189,8 @@ class ModelHandle:
         self, method: str, request: Any, **options: Any
     ) -> Iterator[tuple[Any, Callable[[], None]]]:
         """Call a replica; yield the response, and a function to be called at each item of it.
-        Counts the call by its outcome, converts errors to EngineErrors, and cancels the work when
-        the caller is cancelled, which Ray does not do by itself."""
+        Counts the call by its outcome, and converts errors to EngineErrors. If the caller is
+        cancelled, cancels the work, which Ray would not do."""
         name = f"{self.name}/{method}"
         span = tracing.start(name, "CLIENT", {"rpc.system.name": "ray", "rpc.method": name})
         handle = self.handle.options(method_name=method, **options)
@@ -217,7 +217,7 @@ class ModelHandle:
                 self.forget()  # the model may have been swapped, with other voices
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            # Not in `finally`: after a failure it would raise the request's error again.
+            # Not in `finally`, which would raise the request's error again after a failure.
             response.cancel()
             raise
         finally:
@@ -292,14 +292,14 @@ class Deployed:
     """The models of the cluster, as far as its processes report them."""
 
     models: ModelsArgs
-    problems: dict[str, str]  # reasons by deployment why it still serves its previous model
+    problems: dict[str, str]  # why a deployment still serves its previous model
     differences: dict[str, str]  # differences by process from most other processes
     infos: dict[str, ModelInfo]  # last model by deployment
-    arrivals: dict[str, Arrival] = field(default_factory=dict)  # what will replace its model
+    arrivals: dict[str, Arrival] = field(default_factory=dict)  # next model by deployment
 
 
 class ModelIndexHandle:
-    """Calls ModelIndex, the root of an application of models."""
+    """Calls ModelIndex, the root deployment of an application of models."""
 
     def __init__(self, app_name: str) -> None:
         self.app_name = app_name
@@ -352,8 +352,8 @@ class ModelDirectory:
     def __init__(
         self, app_name: str, stores_problem: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Create the directory; `stores_problem` tells whether machines that joined would split the
-        service's data."""
+        """Create the directory; `stores_problem` describes how machines that joined would split the
+        data."""
         self.index = ModelIndexHandle(app_name)
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}
@@ -361,7 +361,7 @@ class ModelDirectory:
         self.embedders: dict[str, EmbeddingModelHandle] = {}
         self.infos: dict[str, ModelInfo] = {}  # last model by deployment, also if it is down
         self.arrivals: dict[str, Arrival] = {}  # the coming model by deployment
-        self.problems: dict[str, str] = {}  # reasons by deployment why it serves its previous model
+        self.problems: dict[str, str] = {}  # why a deployment serves its previous model
         self.differences: dict[str, str] = {}  # differences by process from most of the cluster
         self.stop = StopSignal()
         self._stores_problem = stores_problem
@@ -372,7 +372,7 @@ class ModelDirectory:
         while True:
             try:
                 await self.refresh()
-            except Exception as error:  # errors of Ray, too, and of a process of another release
+            except Exception as error:  # including errors of Ray, and of another release
                 logger.warning("model_index_unavailable", extra={"error": str(error)})
             await asyncio.sleep(POLL_S)
 

@@ -26,16 +26,16 @@ from deployments.gateway.socket_connections import WebSocketConnection
 
 logger = logging.getLogger(__name__)
 
-# A client that reads nothing for this long is disconnected: after the application has closed the
-# connection of a stalled client, only the kernel can end the socket, and by default it never does.
+# A client that reads nothing for this long is disconnected. After the application has closed the
+# connection of a stalled client, only the kernel can end the socket; by default it never does.
 TCP_USER_TIMEOUT_MS = 20_000
-# Unsent bytes that the kernel buffers for one client. The default is megabytes, which a client that
-# reads at playback speed takes minutes to read: too long for a send with a timeout.
+# Unsent bytes that the kernel buffers for one client. The default is megabytes: a client that reads
+# at playback speed takes minutes for them, which is too long for a send with a timeout.
 NOT_SENT_BYTES = 128 << 10
 _TCP_NOTSENT_LOWAT = 25  # in `socket` since Python 3.12
 BACKLOG = 2048
-# The phases of a stop, which fit into `graceful_shutdown_timeout_s` of the gateway (60 s), and that
-# into the time that `deployments.main` waits for it.
+# The phases of a stop. Their sum is less than the gateway's `graceful_shutdown_timeout_s` (60 s),
+# and `deployments.main` waits longer than that.
 DRAIN_S = 30.0  # time in which requests and sessions may end by themselves
 LAST_S = 4.0  # time for the error lines of the requests that still run
 SETTLE_S = 6.0  # time for saves, settlements and traces
@@ -83,7 +83,7 @@ class HttpListener:
         server = uvicorn.Server(
             uvicorn.Config(
                 cast(Any, app),  # uvicorn and Starlette have different names for the type
-                loop="none",  # uses the replica's
+                loop="none",  # uses the replica's loop
                 http=cast(Any, self._http),
                 ws=WebSocketConnection,
                 ws_ping_interval=30.0,
@@ -93,8 +93,8 @@ class HttpListener:
                 ws_per_message_deflate=False,
                 access_log=False,  # it would log query strings, which may contain keys
                 log_config=None,
-                # At lower levels it logs a line for each malformed request, of which strangers can
-                # send any number, and query strings of WebSockets.
+                # At lower levels, it logs query strings of WebSockets, and a line for each
+                # malformed request, of which strangers can send any number.
                 log_level="error",
                 server_header=False,
                 # By default uvicorn trusts X-Forwarded-For from any process on this machine.
@@ -129,8 +129,8 @@ class HttpListener:
 
     async def stop(self, drain: Awaitable[None] | None = None) -> None:
         """Stop accepting, await `drain`, and end the requests. Requests may run for DRAIN_S in all;
-        those that still run have LAST_S more in which to fail, and the rest is aborted. `drain`
-        ends the WebSocket sessions, which the server would otherwise abort at once."""
+        those still running then have LAST_S to fail, and the rest are aborted. `drain` ends the
+        WebSocket sessions, which the server would otherwise abort at once."""
         loop = asyncio.get_running_loop()
         until = loop.time() + DRAIN_S
         if self._server.started:
@@ -149,7 +149,7 @@ class HttpListener:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
-        # The server does not wait for those that it has cancelled, which charge for what was sent.
+        # The server does not wait for cancelled requests, which still charge for what was sent.
         if tasks := self._server.server_state.tasks:
             await asyncio.wait(tuple(tasks), timeout=LAST_S / 2)
         self._socket.close()
@@ -172,8 +172,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    # asyncio sets it only on sockets with an explicit protocol, other event loops never. Without it
-    # the second of two events waits 40 ms for the client's acknowledgement of the first.
+    # asyncio sets this only on sockets with an explicit protocol, other event loops never. Without
+    # it, the second of two events waits 40 ms for the client's acknowledgement of the first.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # Accepted sockets inherit both.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_USER_TIMEOUT_MS)

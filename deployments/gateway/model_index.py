@@ -33,13 +33,13 @@ FORGET_S = 30.0  # metrics of a process without a report for this long are dropp
 REPORT_S = 5.0
 TIMEOUT_S = 1.0
 LAG_PROBE_S = 0.5
-UNKNOWN_S = 60.0  # after this time, the models of `make run` are loaded and have reported
+UNKNOWN_S = 60.0  # by then, the models of `make run` are loaded and have reported
 
 
 class ModelIndex(NoUserConfig, RequestCounter):
     """A deployment with one replica, which lists models and counts for all gateways. Gateways poll
-    it every few seconds, so that a model added to the YAML needs no restart. Its counts are lost
-    with it: windows begin again, and leases are renewed."""
+    it every few seconds, so that a model added to the YAML needs no restart. If it dies, its counts
+    are lost: windows begin again, and leases are renewed."""
 
     def __init__(self, args: ModelsArgs, *deployments: DeploymentHandle[Any]) -> None:
         keep_replica_on_loopback()
@@ -73,7 +73,7 @@ class ModelIndex(NoUserConfig, RequestCounter):
 
     async def _ask_unknown(self) -> None:
         """Load the models that were scaled to zero before this process began, so that they report
-        what they are and can be listed."""
+        their descriptions and can be listed."""
         await asyncio.sleep(UNKNOWN_S)
         unknown = [
             handle for handle in self._deployments if handle.deployment_name not in self._models
@@ -113,7 +113,7 @@ class ClusterReports(OwnReports):
         self._taking = asyncio.Lock()  # keeps reports in order
 
     async def all(self) -> list[Report]:
-        """Return all reports; only this process's own while ModelIndex does not answer."""
+        """Return all reports, or only this process's own while ModelIndex does not answer."""
         own = await self._take()
         try:
             reports: list[Report] = await self._index.call("exchange", own, timeout_s=TIMEOUT_S)

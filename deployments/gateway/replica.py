@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SOONER_S = 1.0  # sessions end before their calls do, which some protocols close with 1011
+SOONER_S = 1.0  # sessions end before calls, whose failure some protocols report as 1011
 STATUS_S = 3.0  # timeout of a call of serve.status
 MODELS_S = 3.0  # interval of checks whether all models are up
 MOVE_ON_S = 1.0  # time in which keep-alive clients get a response that closes their connection
 
-# Imports inside functions: the process that builds the application imports this module too, and
-# would spend seconds on the web framework, for which the replica's start would wait.
+# Imports are inside functions, because the process that builds the application imports this module
+# too: the web framework would take seconds, and delay the replica's start.
 
 
 class Gateway(NoUserConfig):
@@ -54,7 +54,7 @@ class Gateway(NoUserConfig):
         metrics.declare("gateway")
         start_tracing()
         settings = load_settings()
-        # `make run` has done it, but not `serve run` or a rolling update.
+        # `make run` has migrated the database, but `serve run` and rolling updates have not.
         (await open_database(settings, in_cluster=True)).close()
         await asyncio.to_thread(delete_leftover_directories, UPLOAD_FOLDERS)
         self._directory = ModelDirectory(args.models_app, partial(stores_problem, settings))
@@ -76,7 +76,7 @@ class Gateway(NoUserConfig):
             self._background.start(reports.run())
 
     async def listen(self, settings: "Settings", args: GatewayArgs) -> "Listener | None":
-        """Start the server of this replica; None if another server calls its application."""
+        """Start the server of this replica; return None if another server calls the application."""
         from api.app import create_app
         from deployments.gateway.listener import HttpListener
 
@@ -125,7 +125,7 @@ class Gateway(NoUserConfig):
             async with asyncio.timeout(STORE_S):
                 await self.services.speech.history.join()
         except TimeoutError:
-            logger.warning("stopped_with_unstored_speech")  # the history lacks it
+            logger.warning("stopped_with_unstored_speech")  # the history lacks this speech
         self._background.cancel()
         await infrastructure.limits.close()
         await self.services.speech.decoder.close()
@@ -186,12 +186,12 @@ async def warm_up(services: "Services", *, corrects: bool = True) -> None:
         await services.chat.correction.warm_up()
     logger.info("gateway_warm")
     await wait_for_models(services)
-    await _warm_up_planning(services)  # loads the languages of all voices: 240 MB more, and 2 s
+    await _warm_up_planning(services)  # loads the languages of all voices: 240 MB, 2 s
     await asyncio.to_thread(give_back)  # measured: 30 MB that loading has freed
 
 
 async def wait_for_models(services: "Services") -> None:
-    """Return once all models have been up."""
+    """Return once every model has been up."""
     while await services.infrastructure.models.missing():
         await asyncio.sleep(MODELS_S)
 

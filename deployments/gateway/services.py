@@ -63,7 +63,7 @@ def gateway_services(
         infos=directory.infos,
         arrivals=directory.arrivals,
         vad=vad,
-        # One instance is enough if both are the same: its state is in its streams.
+        # If both use the same detector, one instance is enough: the state is in its streams.
         live_vad=vad if live == VAD_CONFIG else load(VAD, live, weights),
         turn_detector=load_once(TURN_DETECTION, TURN_DETECTION_CONFIG, weights),
         speaker_encoder=load_once(SPEAKER, SPEAKER_CONFIG, weights),

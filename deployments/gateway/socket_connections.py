@@ -24,16 +24,16 @@ PING_WINDOW_S = 5.0
 FRAGMENTS = 1024  # limit per message: 65,536 of two bytes take 3 MB
 PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
 # Frames of a socket are parsed in Python, so a client that sends small ones without end could fill
-# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S it waits for a turn, but not
-# for longer than MOST_WAIT_S: speech that is streamed would arrive too late behind a botnet.
+# the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S of parsing, it waits for a
+# turn, but at most for MOST_WAIT_S, so that a botnet cannot delay streamed speech more.
 PARSE_S, MOST_WAIT_S = 0.002, 1.0
-PARSED_BYTES = 4096  # bytes parsed between two looks at the clock
+PARSED_BYTES = 4096  # bytes parsed between two checks of the time
 
 
 class WebSocketConnection(WebSocketsSansIOProtocol):
     """Limits control frames, fragments and parsing, and frees the socket of a stalled client. If a
-    connection fails by the client's fault, that is no error of the service: the application gets
-    the disconnect at once, and nothing is logged."""
+    connection fails through the client's fault, the application gets the disconnect at once, and
+    nothing is logged, since the service is not at fault."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -115,7 +115,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self._look_timer = self.loop.call_later(LOOK_S, self._look_for_hang_up)
 
     def _look_for_hang_up(self) -> None:
-        """Look for the client's hang-up, since nothing is read while the application handles a
+        """Check whether the client hung up, since nothing is read while the application handles a
         message."""
         self._look_timer = None
         if self.read_paused and has_left(self.transport):
@@ -149,7 +149,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and self.close_sent:
-            self.handshake_complete = True  # a response other than the upgrade has completed it
+            self.handshake_complete = True  # a response other than the upgrade ended the handshake
 
     def _refuse(self, reason: str, code: CloseCode = CloseCode.POLICY_VIOLATION) -> None:
         if self.close_sent or self.transport.is_closing():

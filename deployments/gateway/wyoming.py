@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SERVICE_TYPE = "_wyoming._tcp.local."
 MULTICAST_DNS = "224.0.0.251"
-MODELS_WAIT_S = 120.0  # time for models to load; the port then opens without the others
+MODELS_WAIT_S = 120.0  # time for models to load; the port then opens without those that are missing
 
 
 class Wyoming(Gateway):
@@ -39,8 +39,8 @@ class Wyoming(Gateway):
         if wanted is None:
             raise SettingsError("the application wyoming needs WYOMING_PORT and WYOMING_KEY")
         await check_wyoming_key(settings, self.services.platform.accounts.authenticator)
-        # Home Assistant makes an entity for each kind that it finds when it connects, and none
-        # later. Measured: 2026.11 had only one, of a service that had just begun.
+        # Home Assistant creates entities only for the kinds of models that it finds when it
+        # connects. Measured: 2026.11 created only one for a service that had just started.
         with suppress(TimeoutError):
             async with asyncio.timeout(MODELS_WAIT_S):
                 await wait_for_models(self.services)
@@ -61,7 +61,7 @@ class WyomingListener:
         self._bridge = WyomingBridge(services, key)
         self._socket = listening_socket(host, port)
         self._server: asyncio.Server | None = None
-        self._zeroconf: Any = None  # AsyncZeroconf, which is only loaded where it is used
+        self._zeroconf: Any = None  # AsyncZeroconf, imported only if it is used
 
     @property
     def address(self) -> tuple[str, int]:
@@ -92,7 +92,7 @@ class WyomingListener:
             address = main_address() if listens_everywhere(host) else host
             info = AsyncServiceInfo(SERVICE_TYPE, name, port, parsed_addresses=[address])
             self._zeroconf = AsyncZeroconf()
-            # Other replicas of this host announce the same.
+            # Other replicas on this host announce the same name.
             await self._zeroconf.async_register_service(info, cooperating_responders=True)
         except OSError as error:
             logger.warning("wyoming_not_announced", extra={"reason": str(error)})

@@ -19,7 +19,7 @@ from typing import Any
 MIB = 2**20
 ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
 CUDA = 13  # of the GPU profile's libraries
-DRIVER = 580  # the first with this CUDA
+DRIVER = 580  # the first version with this CUDA
 CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
 NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
 NEEDS_DRIVER = f"{NEW_DRIVER}; a container needs `--gpus all`"
@@ -33,12 +33,12 @@ print(error or cuda.cuDeviceGetCount(ctypes.byref(count)), count.value)
 
 
 class GpuProblem(Exception):
-    """Why no GPU can be used, with the remedy, in one sentence."""
+    """The reason why no GPU can be used, with the remedy, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU. Its sizes are 0 if nvidia-smi does not report them, as for one without own memory."""
+    """A GPU. Its sizes are 0 if nvidia-smi does not report them, as with unified memory."""
 
     index: str
     uuid: str
@@ -93,7 +93,7 @@ def _ask(*arguments: str) -> str:
     """Return what nvidia-smi prints. Raises GpuProblem."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), WSL])
     if (program := shutil.which("nvidia-smi", path=path)) is None:
-        raise GpuProblem(f"there is no nvidia-smi, so no driver of an NVIDIA GPU: {NEEDS_DRIVER}")
+        raise GpuProblem(f"nvidia-smi is missing, so no NVIDIA driver works: {NEEDS_DRIVER}")
     try:
         status, output = _run(program, *arguments)
     except TimeoutError as error:
@@ -168,7 +168,7 @@ def _check_driver(driver: str) -> None:
 
 
 def _check_capability(gpus: list[Gpu]) -> None:
-    """Raise GpuProblem for a GPU without kernels, also beside newer ones: Ray would use it."""
+    """Raise GpuProblem if any GPU is too old for the kernels, since Ray would use it."""
     new = [gpu.index for gpu in gpus if gpu.capability >= CAPABILITY]
     for gpu in gpus:
         if gpu.capability < CAPABILITY:
@@ -183,7 +183,7 @@ def _check_capability(gpus: list[Gpu]) -> None:
 
 
 def _check_start() -> None:
-    """Raise GpuProblem if CUDA does not start in a new process, as in a container that got
+    """Raise GpuProblem if CUDA does not start in a new process, as in a container that has
     nvidia-smi but not the driver's libraries."""
     try:
         status, output = _run(sys.executable, "-I", "-S", "-c", PROBE)

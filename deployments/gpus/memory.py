@@ -1,4 +1,4 @@
-"""The memory that models take of GPUs."""
+"""The GPU memory that models take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from models.registry import size_of
 from models.weights.store import WeightStore
 
 GB = 10**9
-NF4_SHARE = 0.28  # of weights in 16 bits: 4 bits, and a scale of 8 bits for each 64 weights
+NF4_SHARE = 0.28  # share of 16-bit weights: 4 bits each, and an 8-bit scale for every 64 weights
 
 
 def needed_bytes(config: Any, store: WeightStore, gpus: Sequence[Gpu]) -> int:
-    """Return the memory that a model takes of the `gpus`, of which one at least must be given. That
-    of vLLM is a share of each GPU; that of others is `gpu_memory_gb` of the configuration, or the
-    size of the weights, which is the least."""
+    """Return the GPU memory in bytes that a model takes; `gpus` must not be empty. vLLM takes a
+    share of each GPU; others take `gpu_memory_gb` of the configuration, or at least the size of the
+    weights."""
     if (share := getattr(config, "gpu_memory_utilization", None)) is not None:
         return int(share * sum(gpu.total_bytes for gpu in gpus[: config.tensor_parallel_size]))
     if (memory_gb := getattr(config, "gpu_memory_gb", None)) is not None:

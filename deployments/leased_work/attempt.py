@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 CHECKPOINT_S = 10.0
 UNDECODABLE_AFTER = 3  # attempts, after which undecodable recordings fail the voice
-PRIOR_WEIGHT = 0.1  # weight of the configured estimate, as a share of a voice
-STALL_S = 3600.0  # timeout of one step of trials; longer than on a busy service
+PRIOR_WEIGHT = 0.1  # weight of the configured estimate, as a share of the whole work
+STALL_S = 3600.0  # timeout of one step of trials, longer than a step takes on a busy service
 
 AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
 """gone: the voice was deleted, or claimed by another attempt."""
@@ -75,7 +75,7 @@ class FitAttempt:
     engine: str  # name of the voice's engine
     compute: ThreadPoolExecutor  # a single thread, for blocking work
     _progress: float | None = None  # None: not known yet
-    _state: tuple[bytes, Preview | None] | None = None  # the newest that is not stored yet
+    _state: tuple[bytes, Preview | None] | None = None  # the newest checkpoint, if not stored yet
     _stored_at: float = float("-inf")  # so that the first checkpoint is stored at once
     _began: float = 0.0  # start of its turn
 

@@ -21,13 +21,13 @@ from telemetry.logs import setup_logs
 logger = logging.getLogger(__name__)
 
 RESTARTS = 10  # restarts of one process before the attempt fails
-CPUS = 0.01  # reserved with Ray: little, so that models can still be placed
+CPUS = 0.01  # reserved with Ray; so few that models can still be placed
 NICENESS = 19
-# Of the session of a job, a tenth of the weight of the service's. With the least one, which its
-# workers have, it kept the lock of a database for a second, and beside the workers of a voice a
-# batch took 104 s in place of 15.
+# Niceness of a job's session, which gives it a tenth of the service's weight. At NICENESS, which
+# the workers have, a job held a database lock for a second, and a batch took 104 s instead of 15 s
+# beside the workers of a voice.
 JOB_SHARE = 10
-SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # the kernel lets users other than root set only one in 0.1 s
+SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # the kernel limits users except root to one change in 0.1 s
 
 AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -63,7 +63,7 @@ class Evaluators:
             "max_task_retries": 1,
         }
         actor: Any = ray.remote(Evaluator).options(**options)
-        self._target = ray.put(target)  # referenced for restarts: Ray frees other objects
+        self._target = ray.put(target)  # kept for restarts: Ray frees objects without references
         self._actors: list[ActorHandle[Any]] = [
             actor.remote(maker, self._target) for _ in range(count)
         ]
@@ -106,9 +106,9 @@ def lower_priority(share: int = NICENESS) -> None:
     """Let this thread, and those that it starts, run only on otherwise idle cores: in the
     scheduling class SCHED_IDLE, or with the highest niceness in a sandbox that forbids the class.
 
-    If the kernel shares cores between sessions first (sched_autogroup_enabled), a class counts only
-    within a session. Ray starts each job in a session of its own, so that a job took half of each
-    core beside the service. This process then begins a session whose niceness is `share`.
+    If the kernel divides cores among sessions first (sched_autogroup_enabled), a class counts only
+    within a session. Ray starts each job in a session of its own, so a job took half of each core
+    from the service. This process then begins a session whose niceness is `share`.
     """
     if AUTOGROUP.exists():
         with suppress(OSError):

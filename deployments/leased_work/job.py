@@ -1,10 +1,10 @@
 """The Ray job that builds a voice: python -m deployments.leased_work.job VOICE LEASE CLUSTER
 
-The voice is claimed under LEASE. This process renews the lease from its start, and so does the
-worker's watch, because this process may get no core for long.
+The voice is claimed under LEASE. Both this process and the worker's watch renew the lease, because
+this process may get no core for a long time.
 
-The exit status is 0 if the voice needs no further attempt; otherwise another attempt follows. The
-status WAITS means that the attempt failed because something did not answer, which does not count.
+The exit status is 0 if the voice needs no further attempt; otherwise another attempt follows. WAITS
+means that the attempt failed because something did not answer; it does not count.
 """
 
 import asyncio
@@ -55,14 +55,14 @@ def run(work: Work) -> None:
     """Run `work` and exit with its status, without waiting for threads that compute. The status is
     0, or 1 or WAITS if another attempt should follow.
 
-    Ray is not shut down: if the answer to a call that timed out arrives meanwhile, Ray aborts the
-    process, and an outage would count as a death.
+    Ray is not shut down: if a late answer to a timed-out call arrived during the shutdown, Ray
+    would abort the process, and an outage would count as a death.
     """
     row_id, lease, cluster = sys.argv[1:]  # the last is the address of the cluster's GCS
     setup_logs()
     status = WAITS
     try:
-        # Not "auto" or the RAY_ADDRESS of the job: both may be another cluster on this machine.
+        # Not "auto" or the job's RAY_ADDRESS, which may mean another cluster on this machine.
         ray.init(cluster, log_to_driver=False, logging_level=logging.WARNING)
         status = 1
         status = asyncio.run(work(UUID(row_id), lease))
@@ -75,7 +75,7 @@ def run(work: Work) -> None:
 
 
 Choose = Callable[[Voice], Awaitable[Maker]]
-"""Chooses the method for a voice."""
+"""Chooses the method of building a voice."""
 
 
 async def work(choose: Choose, voice_id: UUID, lease: str) -> int:
@@ -135,14 +135,14 @@ async def until_stopped(
 
 
 async def as_configured(claimed: Voice) -> Maker:
-    """Choose the method by the deployed models. Raises as `deployed_models`."""
+    """Choose the method by the deployed models. Raises like `deployed_models`."""
     directory = await deployed_models()
     return maker_for(claimed.language, directory.infos.values())
 
 
 async def deployed_models() -> ModelDirectory:
-    """Read which models the application has that the environment names. Raises EngineLost if it
-    does not answer for as long as work waits for what is down."""
+    """Read the models of the application that the environment names. Raises EngineLost if it does
+    not answer for as long as work waits for services that are down."""
     directory = ModelDirectory(os.environ[MODELS_APP])
     await until_available(directory.refresh)
     return directory

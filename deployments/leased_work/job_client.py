@@ -34,15 +34,14 @@ PATIENCE = {
     "RAY_grpc_client_keepalive_timeout_ms": "120000",
 }
 """Environment variables that set how long Ray's client in a job waits for the cluster. Beside four
-busy loops a job gets so few turns of a processor that it reads no answer of Ray within the node's 5
+busy loops, a job gets so little processor time that it reads no answer of Ray within the node's 5
 s. It then considers the connection lost, and would end itself after Ray's default of 60 s."""
 
 JobState = Literal["starting", "running"]
 
 Ending = Literal["finished", "died", "stopped", "waits", "lost"]
-"""How an attempt ended. Its program finished, or died by itself; it was stopped; it waits for
-something that does not answer; or Ray lost it, for example with its machine. Only attempts that
-died are counted."""
+"""How an attempt ended: its program finished, died by itself, was stopped, waits for something that
+does not answer, or was lost by Ray, for example with its machine. `watch.COUNTED` are counted."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
 KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # killed by Ray, as for lack of memory, or with its machine
@@ -50,16 +49,16 @@ STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles 
 
 
 def unsent(tree: Path) -> list[str]:
-    """Return patterns of everything that a job does not need, since Ray cannot list what to
-    include. These files may contain the service's data."""
+    """Return patterns of the files that a job does not need, which may contain the service's data:
+    Ray takes only a list of exclusions."""
     return [f"/{glob.escape(entry.name)}" for entry in tree.iterdir() if entry.name not in PARTS]
 
 
 def places(settings: Settings) -> dict[str, str]:
     """Return environment variables with absolute paths, since a job has its own working folder.
 
-    Paths with a password are left out, since the dashboard shows the variables. All other variables
-    of a job are those of the cluster's nodes.
+    Paths with a password are left out, since the dashboard shows the variables. A job gets all
+    other variables from the cluster's nodes.
     """
     variables = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
@@ -97,7 +96,7 @@ def ending_of(info: Any) -> Ending:
     if info.status == "STOPPED" or code in STOPPED:
         return "stopped"
     if code is None:
-        return "lost"  # the machine, or Ray's process that watched the program
+        return "lost"  # Ray lost the machine, or its own process that watched the program
     return "finished" if code == 0 else "waits" if code == WAITS else "died"
 
 
@@ -113,18 +112,17 @@ class LeasedJobClient:
     _prefix: str = PREFIX  # prefix of the ids of its jobs
 
     async def submit(self, claimed: Voice | Job) -> LeasedJob:
-        """Submit a job, whose id contains the lease, since attempt numbers repeat after a
-        release."""
+        """Submit a job. Its id contains the lease, since attempt numbers repeat after a release."""
         assert claimed.lease, "a claimed row has a lease"
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = LeasedJob(name, claimed.id, claimed.lease)
         arguments = [str(job.row_id), job.lease, self._cluster]
-        # Another machine, on which Ray may start it, has the same paths, but other links to them.
+        # Ray may choose another machine, which has the same paths but other links to them.
         python = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1)
         program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(
             "submit_job",
-            # No shell, which would get signals.
+            # Without `exec`, the shell would get the signals.
             entrypoint=f"exec nice -n {MODEL_NICENESS} {program}",
             submission_id=job.id,
             metadata={"service": self._service, "voice": str(job.row_id), "lease": job.lease},
@@ -137,10 +135,10 @@ class LeasedJobClient:
         return job
 
     async def known(self) -> list[tuple[LeasedJob, bool]]:
-        """List the service's jobs that Ray knows, of any process, and whether each has ended."""
+        """List all jobs of this service that Ray knows, and whether each has ended."""
         jobs = []
         for listed in await self._call("list_jobs"):
-            metadata = listed.metadata or {}  # other jobs have none, or another service
+            metadata = listed.metadata or {}  # jobs of others have none, or name another service
             is_ours = metadata.get("service") == self._service
             if is_ours and (listed.submission_id or "").startswith(self._prefix):
                 job = LeasedJob(listed.submission_id, UUID(metadata["voice"]), metadata["lease"])
@@ -159,7 +157,7 @@ class LeasedJobClient:
             return ending
         if info.status == "PENDING":
             return "starting"
-        # Ray's list may show this state for ever for a job that died with its machine.
+        # Ray's list may show this state forever for a job that died with its machine.
         node = info.driver_node_id
         return "running" if node is None or node in await self._nodes() else "lost"
 

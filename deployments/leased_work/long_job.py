@@ -2,8 +2,8 @@
 CLUSTER
 
 The process runs only on otherwise idle cores, with models of its own: the replicas that serve
-requests do none of its work. Only models on a GPU, which has no such priority, are shared with the
-replicas. The exit status is that of `deployments.leased_work.job`.
+requests do none of its work. Only models on a GPU, which has no such priorities, are shared with
+the replicas. The exit status is that of `deployments.leased_work.job`.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from pipelines.jobs.leases import until_available
 from pipelines.jobs.runner import JobRunner
 from pipelines.tasks import TaskSet
 
-# A job is never idle, when replicas release memory. Measured on ten hours of audio: 1.20 GB on
-# average in the fourth and 1.24 GB in the tenth; without it 1.28 GB in the fifth.
+# Replicas release memory when idle, which a job never is. Measured on ten hours of audio: 1.20 GB
+# on average in the fourth hour, 1.24 GB in the tenth; without releases 1.28 GB in the fifth.
 GIVE_BACK_S = 30.0
 
 
 def own_model(info: ModelInfo, base: type[ModelDeployment[Any]]) -> Any:
-    """Return a port of a model of this process, which is loaded at its first use."""
+    """Return a port of a model that is loaded in this process at its first use."""
 
     class OwnModel(base):  # type: ignore[misc, valid-type]
         async def describe(self) -> ModelInfo:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pipelines.voices.fitting.prompt import PromptFit, PromptTarget, PromptTrials
     from pipelines.voices.fitting.trials import Target, Trials
 
-# Imports inside functions: each process imports only what it uses.
+# Imports are inside functions, so that each process imports only what it uses.
 
 AnyFit: TypeAlias = Union["Fit", "PromptFit"]
 AnyTrials: TypeAlias = Union["Trials", "PromptTrials"]
@@ -31,7 +31,7 @@ class Maker(ABC):
 
     config: CustomVoicesConfig
     model: str  # the path under configs/ of the engine that the voice is built for
-    most_workers: int = 1  # number of workers that are useful at once
+    most_workers: int = 1  # number of workers that can work at once
     gpus: float = 0.0  # the share of a GPU for each worker
 
     @property
@@ -54,8 +54,8 @@ class Maker(ABC):
 
 
 def maker_for(language: str, deployed: Iterable[ModelInfo]) -> Maker:
-    """Return the method for a voice of that language, by `configs/custom_voices.yaml` and the
-    deployed models.
+    """Return the method of building a voice of that language, by `configs/custom_voices.yaml` and
+    the deployed models.
 
     Raises ValidationError.
     """

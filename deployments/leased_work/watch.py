@@ -1,4 +1,4 @@
-"""Starts Ray jobs for waiting voices and jobs, some at a time, and watches them until they end."""
+"""Starts Ray jobs for waiting voices and jobs, a few at a time, and watches them until they end."""
 
 import asyncio
 import logging
@@ -27,9 +27,9 @@ START_S = 300.0  # timeout of a job's start, on a cluster without free resources
 GRACE_S = 5.0  # time for a job to end by itself
 PAUSE_S = 10.0  # pause after Ray refused a job
 QUICK_ATTEMPTS = 2
-COUNTED = ("died", "finished")  # finished: the program ended well, but its work is not done
-# Of the time without progress, until the next attempt after one that does not count. What was down
-# may be up again: ten minutes on a busy machine delay a job by a quarter of that.
+COUNTED = ("died", "finished")  # finished: the program succeeded, but its work is not done
+# Pause before the next attempt after one that does not count, as a share of the time without
+# progress. Services that were down may be up again: after ten minutes, a job waits for 2.5.
 PAUSE_SHARES = {"waits": 0.25, "lost": 1.0, "hung": 1.0}
 HANGS_S = 2 * 3600.0  # time without progress after which the job is stopped and begun again
 STALLED_S = 240.0  # time without progress: the job hangs, or the cluster has no free resources
@@ -72,12 +72,12 @@ class Watch:
     """Claims rows, starts their Ray jobs, and renews their leases while Ray has the jobs.
 
     A job computes only on idle cores, and may get none for minutes. A thread of normal priority in
-    the same process would wait for the interpreter's lock, which a thread without a core may hold:
-    beside four busy loops on two cores, renewals due every 2 s came up to 14.5 s apart, and from
-    another process up to 2.4 s.
+    the same process would wait for the interpreter's lock, held by a thread without a core: beside
+    four busy loops on two cores, renewals due every 2 s came up to 14.5 s apart; those from another
+    process came up to 2.4 s apart.
 
-    The rows are the source of truth. If this process dies, the job's process renews the lease as it
-    can; if both die, the lease lapses and the row can be claimed again.
+    The rows are the source of truth. If this process dies, the job's process renews the lease as
+    well as it can; if both die, the lease lapses and the row can be claimed again.
     """
 
     _queue: LeasedQueue[Any]
@@ -187,16 +187,16 @@ class Watch:
                     await self._queue.renew(claimed)
             except (DatabaseUnavailable, JobsUnavailable) as error:
                 logger.warning("job_status_unknown", extra={"job": job.id, "reason": str(error)})
-                if not is_held:  # a running job notices it by itself
+                if not is_held:  # a running job notices the loss by itself
                     return
 
     async def _end_attempt(self, job: LeasedJob, ending: str) -> None:
         """Make the voice available again if the job did not finish it, or fail it after the last
         attempt that died.
 
-        It is available at once after a stop and after the first QUICK_ATTEMPTS, and otherwise after
-        a pause. An outage of a minute therefore does not use up all attempts, and work that crashes
-        its machine does so rarely.
+        The voice is available at once after a stop and after the first QUICK_ATTEMPTS, and
+        otherwise after a pause. A short outage therefore does not use up all attempts, and work
+        that crashes its machine is not repeated often.
         """
         claimed = await self._queue.claimed(job.row_id, job.lease)
         if claimed is None:

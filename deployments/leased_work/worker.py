@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 CLEAN_EVERY_S = 30.0
 
-# Imports inside functions: the process that builds the application imports this module too.
+# Imports are inside functions, because the process that builds the application imports this module.
 
 
 class Worker(NoUserConfig):
     """A deployment that serves no requests: it delivers, starts jobs, and cleans up.
 
     Any number may run: deliveries and voices are leased, and housekeeping is idempotent. A single
-    process does all three, since none has much to do, and each process of Ray takes 90 MB and a
+    process does all three, since each is little work, and a process of Ray takes 90 MB and a
     hundredth of a core.
     """
 
@@ -124,12 +124,12 @@ class Worker(NoUserConfig):
 
 
 async def keep_clean(housekeeper: "Housekeeper") -> None:
-    """Clean up for ever; failures are retried the next time."""
+    """Clean up periodically, without end; failures are retried the next time."""
     from pipelines.temporary_directories import RECORDINGS, delete_leftover_directories
 
     while True:
         with metrics.housekeeping_seconds.time():
             await housekeeper.run_once()
-            # Files of killed jobs on this machine: no recording may stay unencrypted on disk.
+            # Deletes files of jobs killed here: no recording may stay unencrypted on disk.
             await asyncio.to_thread(delete_leftover_directories, RECORDINGS)
         await asyncio.sleep(CLEAN_EVERY_S)

@@ -1,5 +1,5 @@
-"""A canary: a new model that gets a share of a replica's requests, beside the model that it may
-replace."""
+"""A canary: a new model that gets a share of a replica's requests before it may replace the current
+one."""
 
 import logging
 import random
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 CANARY_PREFIX = "the canary"  # start of the reason why a canary gets no requests
 LEAST_FAILED = 3
-MOST_FAILED = 0.02  # share of its requests
+MOST_FAILED = 0.02  # share of a canary's requests
 
 Loaded = tuple[ModelT, ModelInfo]
 

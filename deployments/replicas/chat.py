@@ -20,16 +20,16 @@ from pipelines.chat.coalescing import coalesce
 from telemetry import metrics, tracing
 from telemetry.tracing import Attributes, CallHeaders
 
-# Sending a piece to another process costs as much CPU as a fifth of a token of a small model, on
-# the cores that compute tokens. About 16 pieces per second still look like typing.
+# Sending a piece to another process costs a fifth of a small model's token in CPU time, on the
+# cores that compute tokens. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 CLAUSE_MARKS = (",", ";", ":", ".", "!", "?", "…", "，", "、", "。", "！", "？", "।")
-FIRST_PHRASE = 40  # characters within which the first words of a spoken answer may end at any word
-MAX_WAITING = 64  # waiting requests, without a slot
+FIRST_PHRASE = 40  # characters within which a spoken answer's first phrase may end after any word
+MAX_WAITING = 64  # requests that may wait for a slot
 KEPT_SHARE = 4  # speculative requests leave a quarter of the slots free
 TOKEN_CHARACTERS = 4  # characters per token of a prompt
 ANSWER_TOKENS = 200  # assumed tokens of an answer without max_tokens
-FIRST_PACE_S = 0.05  # per token, of eight answers at once: before a model has answered
+FIRST_PACE_S = 0.05  # seconds per token with eight answers at once, until the model has answered
 
 
 class ChatDeployment(ModelDeployment[ChatEngine]):
@@ -40,8 +40,8 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         # The slots of the engine, and of a replaced engine while it still has streams.
         self._slots: WeakKeyDictionary[ChatEngine, FairSlots] = WeakKeyDictionary()
         self._waiting_tokens = 0
-        # Seconds a token, of the answer that ended last: a slow model that replaced a fast one
-        # would seem to have no work waiting until its first answer had ended.
+        # Seconds per token of the last answer. Kept per engine, since a slow model that replaced a
+        # fast one would otherwise seem to have no waiting work until its first answer had ended.
         self._paces_s: WeakKeyDictionary[ChatEngine, float] = WeakKeyDictionary()
 
     async def generate(
@@ -85,12 +85,11 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
     async def _turn(
         self, engine: ChatEngine, slots: FairSlots, answer: AnswerInTurns
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Yield the engine's answer, from a slot that it holds until the engine has ended, not the
-        reader.
+        """Yield the engine's answer. The slot is held until the engine, not the reader, has ended.
 
-        It holds the slot to its end, or for TURN_S if a tenant waits who has no slot and has used
-        less. Without such turns, four tenants who asked for 400 tokens each kept all four slots of
-        a model, and the chat of a fifth tenant waited for 40 s.
+        An answer holds its slot to the end, or only for TURN_S while a tenant waits who has no slot
+        and has used less. Without such turns, four tenants who asked for 400 tokens each kept all
+        four slots of a model, and the chat of a fifth tenant waited for 40 s.
         """
         leave = await self._slot(slots, answer.rest, is_first=answer.usage is not None)
         began = time.perf_counter()
@@ -111,7 +110,7 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
         except ContextLengthExceeded:
             if answer.usage is None:
                 raise
-            answer.is_complete = True  # it would have ended here without the pause
+            answer.is_complete = True  # the answer would have ended here without the pause
             yield GenerationDelta(finish_reason="length", usage=answer.usage)
         finally:
             if used.total_tokens:
@@ -136,8 +135,8 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
                 number,
                 MAX_WAITING,
                 partial(EngineOverloaded, "too many chats wait for the model"),
-                # Streams share the cores: beside four of another tenant a chat took 4.1 s, beside
-                # two 1.8 s (8 slots, 2 cores).
+                # Streams share the cores: a chat took 4.1 s beside four streams of another tenant,
+                # and 1.8 s beside two (8 slots, 2 cores).
                 most=-(-number // 4),
                 contended_s=CONTENDED_S,
             )
@@ -153,7 +152,7 @@ def waiting_tokens(request: GenerationRequest) -> int:
 
 
 def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
-    """Make a function that tells after each delta whether a speaker can begin with the text.
+    """Make a function that tells after each delta whether a voice can begin to speak the text.
     Without it, the first words would wait for 30 ms on average. Whether a full stop ends a sentence
     shows only in the text after it. The first `characters` may end a phrase at any word."""
     before = False

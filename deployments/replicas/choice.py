@@ -17,16 +17,16 @@ GB = 10**9
 
 
 def chosen_here(kind: EngineKind[Any], user_config: dict[str, Any]) -> dict[str, Any]:
-    """Return the `user_config` of a replica with a model in place of AUTO, for which Ray's own
-    commands leave the choice to the replica. AUTO remains where no weights are present."""
+    """Return the `user_config` of a replica with AUTO replaced by a model: with Ray's own commands,
+    the replica has to choose. AUTO remains if no weights are present."""
     wanted = user_config.get("wanted")
     options = [wanted] if wanted else candidates(chosen()) if kind is CHAT else []
     return {**user_config, **best_here(options)} if options else user_config
 
 
 def best_here(options: list[str]) -> dict[str, str]:
-    """Return the fields of a `user_config` that load the first of the models whose weights are
-    here, until the very first has arrived."""
+    """Return the fields of a `user_config` that load the first model whose weights are here, until
+    the preferred one has arrived."""
     return {"model": next(filter(is_here, options), AUTO), "wanted": options[0]}
 
 

@@ -12,7 +12,7 @@ ANSWER_S = 5.0  # time for an answer; a device that works takes milliseconds
 
 
 class DeviceCheck:
-    """Asks in a thread of its own: a device that hangs would keep a thread that others need."""
+    """Asks in a thread of its own, because a device that hangs would block a shared thread."""
 
     def __init__(self) -> None:
         self._answer: Future[None] | None = None  # the last answer, or the one that is awaited

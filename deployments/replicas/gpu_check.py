@@ -1,4 +1,4 @@
-"""Asks for a GPU, and for room in its memory, before a replica loads a model there."""
+"""Checks for a GPU, and for room in its memory, before a replica loads a model there."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def check_gpu(kind: EngineKind[Any], name: str, store: WeightStore) -> None:
 
 
 def _uses_gpu(config: Any) -> bool:
-    """Whether the model states a device, or memory, of a GPU."""
+    """Whether the model's configuration names a GPU as its device, or GPU memory."""
     has_memory = any(
         getattr(config, field, None) for field in ("gpu_memory_gb", "gpu_memory_utilization")
     )

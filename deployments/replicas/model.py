@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 Rehearsal = Callable[[Loaded[ModelT], Loaded[ModelT]], Awaitable[None]]
 
-FAILURES = (EngineError.code, EngineLost.code)  # outcomes after which an engine is tried
-TRIALS_S = 2.0  # interval of trials of an engine that failed
+FAILURES = (EngineError.code, EngineLost.code)  # outcomes after which an engine is tested
+TRIALS_S = 2.0  # interval of tests of an engine that failed
 
 
 class ModelDeployment(ABC, Generic[ModelT]):
@@ -67,14 +67,14 @@ class ModelDeployment(ABC, Generic[ModelT]):
         setup_logs()
         metrics.declare(kind.name)
         tracing.start_tracing()
-        # Measured under overload: with lower priority of model replicas, the gateway on the same
-        # cores refuses in 77 instead of 132 ms (p99), and as many requests are served.
+        # Measured under overload: if model replicas have a lower priority, the gateway on the same
+        # cores refuses in 77 ms instead of 132 ms (p99), and as many requests are served.
         os.nice(MODEL_NICENESS)  # applies to this thread and those that it starts
         self._kind, self._rehearse = kind, rehearse
         self._loaded: Loaded[ModelT] | None = None
         self._canary: Canary[ModelT] | None = None
         self._wanted: ModelUserConfig | None = None  # the last accepted configuration
-        self._used = False  # whether it was used since the last report of the load
+        self._used = False  # whether the model was used since the last load report
         self._keeps_freed_memory = False  # whether freed memory may still be kept
         self._trial: asyncio.Task[None] | None = None  # trial of the engine, after a request failed
         self._failure: Exception | None = None  # error of the last trial
@@ -95,7 +95,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if user_config.get("model") == AUTO:
-            if self._loaded is not None:  # as `antiphon deploy`: its memory is no longer free
+            if self._loaded is not None:  # as `antiphon deploy` does: the memory is no longer free
                 return
             user_config = await asyncio.to_thread(chosen_here, self._kind, user_config)
         if self._loaded is None and self._reports is not None:
@@ -107,7 +107,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         if user_config.get("model") == AUTO and user_config.get("wanted"):
             if self._reports is not None:
                 await self._reports.send()
-            return  # it is deployed again when weights are here, and answers 503 until then
+            return  # deployed again when weights are here; requests get 503 until then
         async with self._swap:
             model = tried = str(user_config.get("model"))
             problem = ""
@@ -125,7 +125,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                         await self._reports.send()
                     raise
                 problem = str(error)
-                # The traceback of a library's error or a bug says more.
+                # Logs the traceback, which says more about a library's error or a bug.
                 reason = {"reason": problem}
                 logger.error("model_swap_failed", extra=reason, exc_info=error.__cause__)
                 forget_frames(error)
@@ -150,7 +150,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             raise ModelNotLoaded(f"{name} cannot be loaded: {explain(error)}") from None
         before, canary = self._wanted, self._canary
         if canary is not None and canary.name == wanted.model:
-            self._loaded = canary.model  # it has served already
+            self._loaded = canary.model  # the canary has served already
         elif before is None or before.model != wanted.model or before.canary == wanted.canary:
             self._loaded = await self._load(wanted.model)
         self._wanted = wanted.model_copy(update={"canary": None})
@@ -169,8 +169,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
         logger.info("canary_loaded", extra={"model": loaded[1].id})
 
     async def _load(self, name: str) -> Loaded[ModelT]:
-        """Load a model, and rehearse it if another model serves. Raises ModelNotLoaded, whose cause
-        is set unless its message says everything."""
+        """Load a model, and rehearse it if another model serves. Raises ModelNotLoaded, with a
+        cause unless the message says everything."""
         loaded = await asyncio.to_thread(self.load_now, name)
         try:
             if self._loaded is not None:
@@ -185,7 +185,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         except Exception as error:  # any library may raise
             problem = ModelNotLoaded(f"{name} failed its rehearsal: {explain(error)}")
             problem.__cause__ = error
-        # Its memory is given back next, while the executor's thread may still hold its arguments.
+        # `pop` drops the last reference, since the executor's thread may keep its arguments.
         closing = [loaded[0]]
         del loaded
         await asyncio.to_thread(lambda: closing.pop().close())
@@ -229,7 +229,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         elif self._keeps_freed_memory and not load:
             self._keeps_freed_memory = False
             await asyncio.to_thread(give_back)  # measured: 10 to 50 MB after speech or transcripts
-        return load_report(max(load, LEAST * used))  # Serve looks between short requests
+        return load_report(max(load, LEAST * used))  # Serve may ask between short requests
 
     async def try_engine(self, loaded: Loaded[ModelT]) -> None:
         """Run a short request that should succeed. Raises the engine's errors."""
@@ -271,7 +271,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             except PackMissing:  # the caller sends it
                 raise
             except Exception as error:  # any library may raise
-                # Its capacity is its own, and speculative requests give way by design.
+                # Not its failures: it has less capacity, and speculative requests give way.
                 is_full = isinstance(error, EngineOverloaded) and not isinstance(error, OutOfMemory)
                 failure = None if is_full else error
                 if began:
@@ -320,11 +320,11 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 outcome = "ok"
                 self._failure = None
             except Exception as error:  # any library may raise
-                is_remote = isinstance(engine, UpstreamService)  # its texts are of another service
+                is_remote = isinstance(engine, UpstreamService)  # error texts of another service
                 failure = error if is_remote else as_engine_error(error)
                 outcome = (failure if isinstance(failure, EngineError) else EngineError).code
                 is_full = isinstance(failure, OutOfMemory)
-                if isinstance(failure, PackMissing):  # no failure: the caller sends the pack
+                if isinstance(failure, PackMissing):  # not a failure: the caller sends the pack
                     outcome = "ok"
                 elif is_full or outcome in FAILURES:
                     self._doubt(loaded, is_full=is_full)
@@ -340,7 +340,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
     def _doubt(self, loaded: Loaded[ModelT], *, is_full: bool) -> None:
-        """Try the engine beside its requests, unless it is another service's. After an error of a
+        """Try the engine beside its requests, unless it is another service. After an error of a
         GPU, such as an illegal access, all requests of the process fail."""
         is_trying = self._trial is not None and not self._trial.done()
         if not is_trying and not isinstance(loaded[0], UpstreamService):
@@ -354,14 +354,14 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
                 break
             except Exception as error:  # any library may raise
-                if not is_out_of_memory(error):  # other requests, which take the memory, go on
+                if not is_out_of_memory(error):  # other requests, which hold the memory, continue
                     self._failure = error
             await asyncio.sleep(TRIALS_S)
         self._failure = None
 
     async def check_health(self) -> None:
-        """Raise the error of the last trial of the engine, until a trial or a request succeeds, or
-        that of a device which has failed or hangs. A trial that lacks memory is no failure.
+        """Raise the error of the engine's last trial, until a trial or a request succeeds, or the
+        error of a device that has failed or hangs. A trial that lacks memory is no failure.
 
         Serve restarts the replica after three errors. It runs this check on the event loop: if the
         loop is blocked, the check times out, and the replica is restarted after 36 s. Without the

@@ -43,8 +43,8 @@ H = TypeVar("H", bound=ModelHandle)
 REHEARSAL_TIMEOUT_S = 120.0
 LEAST_S, MOST_S = 0.3, 60.0  # seconds of audio for a sentence
 SILENCE = 1e-3  # root mean square
-KEPT = 0.5  # share of the similarity that the previous model reached
-LEAST_LIKENESS = 0.3  # minimum similarity of the previous model, for a comparison
+KEPT = 0.5  # minimum share of the previous model's similarity
+LEAST_LIKENESS = 0.3  # minimum similarity of the previous model for a comparison
 FIND_S = 5.0
 WORDS = 4
 
@@ -52,7 +52,7 @@ WORDS = 4
 async def rehearse_speech(new: Loaded[TTSEngine], old: Loaded[TTSEngine]) -> None:
     """Let the model speak a sentence, which the recogniser transcribes. Raises ModelNotLoaded or
     EngineError."""
-    if (request := sentence_of(new[1])) is None:  # it has no voice of its own
+    if (request := sentence_of(new[1])) is None:  # the model has no voice of its own
         return
     sound = await asyncio.to_thread(_joined, new[0].synthesize(request))
     seconds = len(sound) / STT_SAMPLE_RATE

@@ -35,7 +35,7 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
-BATCH_S = 3.0  # longest batch: nothing interrupts it, and three of 17 s took 15 s of two cores
+BATCH_S = 3.0  # longest batch: nothing interrupts it, and three of 17 s took two cores 15 s
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
@@ -48,11 +48,11 @@ class _WaitingRequest:
     request: TranscriptionRequest
     since: float  # time of arrival, by the clock
     answer: asyncio.Future[Transcript] = field(default_factory=asyncio.Future)
-    # Its turn comes in the task of another request, whose context must not be changed.
+    # Stored because the request runs in the task of another request, whose context must not change.
     context: Context = field(default_factory=copy_context)
 
     def rank(self, now: float) -> tuple[float, float]:
-        """Return the rank, of which the smallest is first; ageing prevents starvation."""
+        """Return the rank; the smallest comes first, and ageing prevents starvation."""
         return self.request.urgency - (now - self.since) / PATIENCE_S, self.since
 
     def is_wanted(self) -> bool:
@@ -72,7 +72,7 @@ class _WaitingRequest:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
     requests: list[_WaitingRequest]  # of the same urgency
-    owner: str  # whose turn it is; the others come along
+    owner: str  # the owner whose turn it is; requests of others only fill the batch
     since: float
 
     @property
@@ -85,7 +85,7 @@ class _Batch:
 
     @property
     def share(self) -> float:
-        """Return the part of the batch's work that is the owner's."""
+        """Return the owner's share of the batch's work."""
         mine = sum(waiting.request.owner == self.owner for waiting in self.requests)
         return mine / len(self.requests)
 
@@ -95,7 +95,7 @@ class PriorityBatcher(Scheduler[_Batch]):
 
     Owners (tenants) take turns, and the most urgent request of an owner is first. Without turns,
     files that one tenant sent before it left delayed the transcript of another by a minute. Batches
-    are formed only of requests that were queued while all slots were busy, since a request alone is
+    are formed only from requests that queued while all slots were busy, since a single request is
     done sooner. Use it from one event loop.
     """
 
@@ -122,8 +122,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         """Return the transcript of a request. Raises EngineError.
 
         Raises EngineOverloaded if an interim would be too late, or if too many requests wait: then
-        the newest request of the owner with the most is refused. If the caller is cancelled, its
-        request is not decoded; if its batch has begun, it is not decoded again.
+        the owner with the most requests loses the newest. If the caller is cancelled, its request
+        is not decoded; if its batch has begun, it is not decoded again.
         """
         now = self.clock()
         if request.urgency < FILE:
@@ -198,9 +198,9 @@ class PriorityBatcher(Scheduler[_Batch]):
         owner = first.request.owner
         size = min(self._max_batch_size(), max(1, len(ready) // slots))
         if first.request.urgency == INTERIM:
-            size = 1  # so that a final that arrives meanwhile waits for at most one
+            size = 1  # so that a final that arrives meanwhile waits for at most one interim
         alike = [waiting for waiting in ready if _alike(first.request, waiting.request)]
-        alike.sort(key=lambda waiting: waiting.request.owner != owner)  # stable: the others by rank
+        alike.sort(key=lambda waiting: waiting.request.owner != owner)  # stable: else by rank
         lengths = accumulate(len(waiting.request.pcm) * self._pace_s for waiting in alike)
         size = min(size, max(1, sum(length <= BATCH_S for length in lengths)))
         batch = _Batch(alike[:size], owner, now)
@@ -228,7 +228,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         return waiting.request.urgency < FILE or now - max(served, waiting.since) >= FILE_PATIENCE_S
 
     def _room_for_interim(self) -> bool:
-        """Whether an interim would leave a slot for a final, and delay no other live text."""
+        """Whether an interim would leave a slot for a final, and delay no other live transcript."""
         live = sum(batch.urgency < FILE for batch in self._running)
         return live < max(1, self._max_concurrency() - 1)
 

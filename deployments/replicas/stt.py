@@ -94,8 +94,8 @@ def decode(
     encoder: Callable[[], SpeakerEncoder],
     limit: BatchLimit,
 ) -> Results:
-    """Decode a batch; after an error, decode each half of it. Only the request that causes the
-    error then gets it."""
+    """Decode a batch; after an error, decode each half of it, so that only the request that causes
+    the error fails."""
     try:
         transcripts = engine.transcribe(requests)
         return [

@@ -28,7 +28,7 @@ from telemetry.tracing import CallHeaders
 
 MAX_CONCURRENCY = 32
 WARM_UP_AFTER_S = 10.0  # by then the other models of the machine are loaded, too
-PAUSE_S = 0.5  # between the parts of a warm-up, and after a request
+PAUSE_S = 0.5  # pause between the parts of a warm-up, and after a request
 KEEP_MEMORY_S = 2.0  # how long the engine keeps its memory after the last request
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         self, request: SynthesisRequest, engine: TTSEngine
     ) -> AsyncGenerator[AudioChunk, None]:
         executor = self._scheduler.executor(request.deadline_s, request.owner)
-        # Of this attempt: after a canary has failed, another engine speaks the same request.
+        # Per attempt: after a canary has failed, another engine speaks the same request.
         interruption = Interruption()
         request = replace(request, interruption=interruption)
         speech = speech_timed(engine, request, time.perf_counter())
@@ -82,7 +82,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             async with aclosing(chunks):
                 async for chunk in chunks:
                     executor.extend_deadline(chunk.duration_s)
-                    for part in cut(chunk):  # here: finished audio must not wait for a turn
+                    for part in cut(chunk):  # here, so that finished audio waits for no turn
                         yield part
         finally:
             self._running -= 1
@@ -128,7 +128,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
 
     async def stop_warm_up(self) -> None:
         """Cancel the warm-up; its last step may still run in the thread."""
-        while (warm_up := self._warm_up) is not None:  # another swap may start one meanwhile
+        while (warm_up := self._warm_up) is not None:  # another swap may start a warm-up meanwhile
             self._warm_up = None
             warm_up.cancel()
             await asyncio.gather(warm_up, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Answers of a chat model that are written in turns. Between its turns, another tenant has the
+"""Answers that a chat model writes in turns. Between two turns of an answer, another tenant has the
 slot."""
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ class AnswerInTurns:
         self._texts: list[str] = []
         self._usage: TokenUsage | None = None
         self._earlier: TokenUsage | None = None  # usage of the turns that have ended
-        # Neither a grammar nor calls nor thoughts are continued, and speech must not fall silent.
+        # Grammars, tool calls and reasoning cannot be continued, and speech must not pause.
         self._is_divisible = not (request.response_format or request.is_spoken)
 
     @property
@@ -49,7 +49,7 @@ class AnswerInTurns:
         if self.is_complete or not self._is_divisible:
             return False
         if self._usage is None or delta.usage is None or not delta.text:
-            return False  # it is not known how many tokens the text has
+            return False  # the number of tokens so far is unknown
         most = self._request.sampling.max_tokens
         return most is None or most - self._usage.completion_tokens > ALMOST_DONE
 

@@ -21,7 +21,7 @@ from deployments.rollout.serve_config import Config, entries
 MODELS_BUILDER = "deployments.app:build_models"
 GATEWAY_BUILDER = "deployments.app:build_gateway"
 WYOMING_BUILDER = "deployments.app:build_wyoming"
-# The arguments by import path, and the deployments besides models.
+# By import path: the class of the arguments, and the deployments besides models.
 BUILDERS: dict[str, tuple[type[StrictModel], tuple[str, ...]]] = {
     MODELS_BUILDER: (ModelsArgs, ("ModelIndex",)),
     GATEWAY_BUILDER: (GatewayArgs, ("Gateway",)),
@@ -102,8 +102,8 @@ def _exists(path: str) -> bool:
 
 
 def option_problems(config: Config) -> list[str]:
-    """Find options that Ray Serve would refuse, or does not know and would ignore. A problem is a
-    line with the path of the option."""
+    """Find options that Ray Serve would refuse or ignore. Each problem is a line with the option's
+    path."""
     from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 
     problems: list[str] = []
@@ -160,7 +160,7 @@ def _reader(schema: type[BaseModel]) -> Callable[[Config], Config]:
 
 
 def _read_scaling(given: Config) -> Config:
-    """Return what Serve takes of an `autoscaling_config`. Raises what its policy's module raises,
+    """Return what Serve takes of an `autoscaling_config`. Raises the errors of its policy's module,
     and TypeError for wrong arguments of the policy."""
     from ray.serve.config import AutoscalingConfig
 
@@ -172,7 +172,7 @@ def _read_scaling(given: Config) -> Config:
 
 
 def _problems_of(read: Callable[[Config], Config], given: Config, path: str = "") -> list[str]:
-    """List what `read` refuses of the options at `path`, or else what it drops."""
+    """List the options at `path` that `read` refuses, or else those that it drops."""
     try:
         return [
             f"unknown option: {option}"
@@ -184,7 +184,7 @@ def _problems_of(read: Callable[[Config], Config], given: Config, path: str = ""
             f"{_place(given, path, fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}"
             for fault in faults
         ]
-    except Exception as error:  # that of any module which the options name: Serve imports it
+    except Exception as error:  # any module that the options name, and Serve imports
         return [f"{path}: {explain(error)}".removeprefix(": ")]
 
 

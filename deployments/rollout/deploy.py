@@ -35,14 +35,14 @@ TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
 GIB = 1 << 30
 ANSWER_S = 15.0
-REPORTED_S = 8.0  # gateways ask every 5 s for failed swaps, which replicas report at once
-OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S and until the gateway asks again
+REPORTED_S = 8.0  # replicas report failed swaps at once, and gateways ask for them every 5 s
+OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S, and until the gateway asks again
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
     """Deploy the file to the running service; return the result as a sentence. Raises ValueError
-    before anything is changed if the file is wrong or does not fit. Also raises it if a replica
-    could not load its model; the previous model then continues to serve."""
+    before anything is changed if the file is wrong or does not fit. Also raises ValueError if a
+    replica could not load its model; the previous model then continues to serve."""
     settings = load_settings(new=False)
     node.prepare_environment(settings)
     config = serve_config.read_config(file)
@@ -86,9 +86,9 @@ def deploy_config(
 
 
 def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
-    """Increment `attempt` for each model that is still wanted, and was refused, by the gateway's
-    `readiness`, or could not start, or whose files were edited since it was deployed: Serve
-    reconfigures a replica only after a change."""
+    """Increment `attempt`, since Serve reconfigures a replica only after a change. This is done for
+    each model that is still wanted but could not start or was refused (by the gateway's
+    `readiness`), or whose files were edited since it was deployed."""
     before = {
         entry["name"]: (dict(entry.get("user_config") or {}), application["last_deployed_time_s"])
         for application in running.values()
@@ -129,8 +129,8 @@ def unset_keys(config: Config) -> list[str]:
 
 
 def wait(dashboard: str, names: set[str], *, restarts: bool = True) -> None:
-    """Wait until the applications run. Unless replicas were to restart, those that wait for room
-    may be missing. Raises ValueError if an application cannot run, or after TIMEOUT_S."""
+    """Wait until the applications run. Replicas that wait for room may be missing, unless replicas
+    had to restart. Raises ValueError if an application cannot run, or after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         state = serve_api.applications(dashboard)
@@ -161,15 +161,15 @@ def _unfinished(state: dict[str, Any], name: str, restarts: bool) -> list[str]:
 
 
 def _only_lacks_room(deployment: dict[str, Any]) -> bool:
-    """Whether the only replicas that do not run yet wait for resources, which Serve's message says
-    after 30 s."""
+    """Whether all replicas that do not run yet wait for resources, as Serve's message says after 30
+    s."""
     states = {replica["state"] for replica in deployment["replicas"]}
     return states == {"RUNNING", "STARTING"} and "to be scheduled" in deployment["message"]
 
 
 def check_swaps(settings: Settings, outlives_s: float) -> None:
-    """Raise ValueError if a replica keeps its previous model, which Serve does not know, or if the
-    gateway does not report within ANSWER_S that it is ready.
+    """Raise ValueError if a replica keeps its previous model, of which Serve knows nothing, or if
+    the gateway does not report within ANSWER_S that it is ready.
 
     Reports of replaced replicas remain for up to `outlives_s`.
     """
@@ -228,7 +228,7 @@ def model_problems(config: Config) -> list[str]:
                     WeightStore(weights_dir()).converted(artefact)
                 for file in files_of(shape):
                     file.stat()
-            if not wanted.models:  # AUTO, which waits for weights
+            if not wanted.models:  # AUTO still waits for weights
                 if kind is not CHAT and wanted.wanted is None:
                     problems.append(f"{name}: only a chat model can be {AUTO!r} without `wanted`")
                 continue
@@ -251,9 +251,8 @@ def model_problems(config: Config) -> list[str]:
 
 
 def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
-    """Count, by model, the replicas that load it beside the running replicas. These are all
-    replicas of a model that is swapped or new, added replicas, and replicas of a restart that begin
-    before the old ones stop."""
+    """Count, by model, the replicas that load it while others run: all replicas of a swapped or new
+    model, added replicas, and restarted replicas that begin before the old ones stop."""
     changed = changed_options(running, config)
     models = models_of(config)
     counts = {}
@@ -276,7 +275,7 @@ def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
 
 
 def least_replicas(entry: Config) -> int:
-    """Return how many replicas there are at least, or at first."""
+    """Return the minimum or initial number of replicas."""
     scaling = entry.get("autoscaling_config") or {"min_replicas": entry.get("num_replicas", 1)}
     counts = [scaling.get("min_replicas", 1), scaling.get("initial_replicas")]
     return max((count for count in counts if isinstance(count, int)), default=1)
@@ -286,8 +285,8 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     """Describe the problem if the weights of these `replicas` do not fit in memory beside what
     runs.
 
-    Weights are the least that a model needs, so this refuses only what cannot work. Weights on a
-    GPU are not counted, and the memory of other machines is not known.
+    A model needs at least its weights, so this refuses only what cannot work. Weights on a GPU are
+    not counted, and the memory of other machines is not known.
     """
     store = WeightStore(weights_dir())
     need = 0
@@ -337,7 +336,7 @@ def changed_options(running: dict[str, Any], config: Config) -> dict[str, tuple[
 
 
 def _restarts(application: str) -> list[str]:
-    """Return the options that restart all its deployments."""
+    """Return the options of an application whose change restarts all its deployments."""
     return [f"{application}.{option}" for option in ("import_path", "args", "runtime_env")]
 
 

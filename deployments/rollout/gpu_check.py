@@ -1,4 +1,4 @@
-"""Asks for the GPUs that a configuration needs before anything is started."""
+"""Checks for the GPUs that a configuration needs, before anything is started."""
 
 from contextlib import suppress
 from typing import Any
@@ -54,8 +54,8 @@ def gpu_problem(config: Config) -> str | None:
 
 
 def _replica_bytes(kind: EngineKind[Any], entry: Config, gpus: list[Gpu]) -> int:
-    """Return the memory that a replica takes; 0 while its weights are awaited, and for a model that
-    cannot be read, because loading it gives the reason."""
+    """Return the memory in bytes that a replica takes; 0 while its weights are awaited, or if its
+    model cannot be read, since loading it reports the reason."""
     store = WeightStore(weights_dir())
     with suppress(EngineError, OSError, ValueError, YAMLError):
         chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})

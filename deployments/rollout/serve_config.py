@@ -2,8 +2,8 @@
 
 In stages, the first voice is ready before all models are loaded. On 2 cores, loading all models,
 the gateway and the worker at once took 40 s, and none answered before 33 s. With the gateway and
-one voice first, speech was ready after 21 s and all models after 34 s; now that Ray polls less
-often, it is 18 s and 30 s.
+one voice first, speech was ready after 21 s and all models after 34 s (18 s and 30 s since Ray
+polls less often).
 """
 
 import copy
@@ -19,7 +19,7 @@ Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 
 def read_config(path: Path) -> Config:
-    """Read the file, and add the application of Wyoming where WYOMING_PORT is set.
+    """Read the file, and add the application of Wyoming if WYOMING_PORT is set.
 
     Raises ValueError with one sentence when the file cannot be read or has no applications.
     """

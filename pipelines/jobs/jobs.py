@@ -29,7 +29,7 @@ from db.jobs.queue import release_lines
 from db.webhooks import Webhook
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import Billing
-from pipelines.billing.operation import Operation
+from pipelines.billing.operation import Operation, made_at, place_of
 from pipelines.errors import InvalidRequest, NotFound, PlanRequired, StorageUnavailable
 from pipelines.jobs.documents.book import CHAPTERS, SpokenChapter
 from pipelines.jobs.queue import SERVICES, JobQueue, is_due
@@ -118,6 +118,7 @@ class Jobs(JobQueue):
             operation="",
             details=details,
         )
+        job.created_at = made_at(job.id) or job.created_at
         job.operation = f"job-{job.id}"
         contents = {"options": options, "part": upload, REQUEST: request}
         stored = await self._store(owner, contents)
@@ -314,11 +315,18 @@ class Jobs(JobQueue):
     ) -> list[Job]:
         """Lists batches that follow the batch `after`, newest first unless `oldest_first`. Raises
         NotFound. Files without a batch are included unless `begun`."""
-        last = None if after is None else (await self._find(principal, after))[0]
         owner = principal.workspace_id
-        return await self._database.read(
-            jobs.batches_after, owner, last, limit, begun=begun, oldest_first=oldest_first
-        )
+
+        def read(session: Session) -> list[Job]:
+            place = None
+            if after is not None:
+                last = jobs.job_of(session, owner, after, _kinds(principal))
+                place = place_of(after, last.created_at if last else None)
+            return jobs.batches_after(
+                session, owner, place, limit, begun=begun, oldest_first=oldest_first
+            )
+
+        return await self._database.read(read)
 
     async def batch(self, principal: Principal, job_id: UUID) -> tuple[Job, bytes, int]:
         """Reads a batch, its options, and the number of its failed lines. Raises NotFound or

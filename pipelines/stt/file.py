@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -217,8 +217,8 @@ class TranscriptionPipeline:
         if language is not None or languages:
             supported = (await self._transcriber.describe()).languages
             if language is not None:
-                language = known_language(language, supported, "language")
-            languages = tuple(known_language(code, supported, "languages") for code in languages)
+                language = next(iter(known_languages([language], supported, "language")), None)
+            languages = known_languages(languages, supported, "languages")
         return replace(options, language=language, languages=languages)
 
     async def transcribe(self, recording: DecodedRecording) -> FileTranscript:
@@ -466,13 +466,20 @@ def band_passed(pcm: Pcm, band_hz: tuple[float, float]) -> Pcm:
     return filtered
 
 
-def known_language(language: str, supported: Sequence[str], field: str) -> str:
-    """Returns the engine's code of a language in the caller's `field`, such as en for en-US. Raises
-    InvalidRequest."""
-    for candidate in engine_codes(language):
-        if candidate in supported:
-            return candidate
-    raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
+def known_languages(
+    languages: Iterable[str], supported: Sequence[str], field: str
+) -> tuple[str, ...]:
+    """Returns the engine's codes of the languages in the caller's `field`, such as en for en-US,
+    without repetitions; none if one is `auto`, which means any language. Raises InvalidRequest."""
+    codes: dict[str, None] = {}
+    for language in languages:
+        if language.strip().lower() in ("", "auto"):
+            return ()
+        code = next((code for code in engine_codes(language) if code in supported), None)
+        if code is None:
+            raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
+        codes[code] = None
+    return tuple(codes)
 
 
 def text_of(transcript: Transcript) -> str:

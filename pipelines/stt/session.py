@@ -41,7 +41,7 @@ from pipelines.stt.events import (
     SpeechResumed,
     live_transcript,
 )
-from pipelines.stt.file import confidence_of, known_language, text_of
+from pipelines.stt.file import confidence_of, known_languages, text_of
 from pipelines.stt.formatting import formatted
 from pipelines.stt.hallucination import HallucinationFilter
 from pipelines.stt.live_speakers import LiveSpeakers
@@ -430,4 +430,4 @@ class LiveTranscriptionPipeline:
         if not codes:
             return ()
         supported = (await self.transcriber.describe()).languages
-        return tuple(dict.fromkeys(known_language(code, supported, "languages") for code in codes))
+        return known_languages(codes, supported, "languages")

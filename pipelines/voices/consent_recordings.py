@@ -17,7 +17,7 @@ from db.voices.voices import VoiceConsent, consents_of
 from models.speaker.base import Embedding, mean_embedding
 from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.billing.billing import Billing
-from pipelines.billing.operation import Operation
+from pipelines.billing.operation import Operation, made_at, place_of
 from pipelines.errors import InvalidRequest, NotFound, Unauthorized
 from pipelines.storage.encryption import Encryption
 from pipelines.voices.checks import SampleChecker, SampleFile
@@ -68,6 +68,7 @@ class ConsentRecordings:
             phrase=phrase.text,
             embedding=self._encryption.encrypt(speaker.tobytes(), consent_about(identity)),
         )
+        consent.created_at = made_at(identity) or consent.created_at
         return await self._database.run(_add, principal, consent)
 
     async def page(self, workspace_id: int, after: UUID | None, limit: int) -> list[VoiceConsent]:
@@ -76,9 +77,10 @@ class ConsentRecordings:
         def read(session: Session) -> list[VoiceConsent]:
             query = consents_of(workspace_id)
             if after is not None:
-                last = _find(session, workspace_id, after)
+                last = session.exec(query.where(VoiceConsent.id == after)).first()
                 place = tuple_(col(VoiceConsent.created_at), col(VoiceConsent.id))
-                query = query.where(place < (last.created_at, last.id))
+                after_place = place_of(after, last.created_at if last else None)
+                query = query.where(place < after_place)
             return list(session.exec(query.limit(limit)))
 
         return await self._database.read(read)

@@ -67,7 +67,8 @@ async def test_the_language_of_the_text_is_spoken_in_the_same_gender(
 
         for voice in ("alloy", "nova"):
             assert await spoken(openai(text, voice)) == {(language, "female")}
-        assert await spoken(openai(text, "onyx", "tts-1-hd")) == {(language, "male")}
+        for name in ("tts-1-hd", "kokoro"):
+            assert await spoken(openai(text, "onyx", name)) == {(language, "male")}
         for request in (cartesia(text), elevenlabs(text), inworld(text)):
             assert await spoken(request) == {(language, "female")}
         assert await spoken(cartesia("Hallo Welt.", language="en")) == {("en", "female")}

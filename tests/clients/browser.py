@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ FLAGS = [
 ]
 
 
+# Messages of Chromium about a page that was left while it was asked.
+GONE = ("Inspected target navigated or closed", "Cannot find default execution context")
+
+
+class Navigated(Exception):
+    """The page was left, or loaded again, before it could answer."""
+
+
 class Page:
     """An open page; `call` runs its functions."""
 
@@ -51,6 +59,8 @@ class Page:
         while True:
             answer = json.loads(self._devtools.recv(timeout=60))
             if answer.get("id") == number:
+                if answer.get("error", {}).get("message") in GONE:
+                    raise Navigated(answer["error"])
                 assert "error" not in answer, answer["error"]
                 result: dict[str, Any] = answer["result"]
                 return result
@@ -58,7 +68,11 @@ class Page:
     def wait_until_loaded(self, name: str) -> None:
         """Chromium shows an empty page first."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while self.call("(() => location.pathname + document.readyState)") != f"/{name}complete":
+        while True:
+            with suppress(Navigated):
+                loaded = self.call("(() => location.pathname + document.readyState)")
+                if loaded == f"/{name}complete":
+                    return
             assert time.monotonic() < deadline, f"{name} did not load"
             time.sleep(0.05)
 

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from tests.clients.browser import Page
+from tests.clients.browser import Navigated, Page
 from tests.patience import PATIENCE_S
 
 # Keeps the loudest sample that was played in `loudest`.
@@ -37,7 +38,9 @@ def wait_until(
 ) -> Any:
     """Polls an expression until it is truthy, and returns its value."""
     deadline = time.monotonic() + most_s
-    while not (value := evaluate(page, expression)):
+    while True:
+        with suppress(Navigated):
+            if value := evaluate(page, expression):
+                return value
         assert time.monotonic() < deadline, f"{expression} did not come true"
         time.sleep(0.05)
-    return value

@@ -269,6 +269,19 @@ def test_trusted_ipv4_proxies_are_also_trusted_as_ipv4_mapped_ipv6_addresses(
     assert load_settings().trusted_proxies == expected
 
 
+def test_origins_are_of_pages_extensions_and_apps(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origins = (
+        "https://a.example",
+        "chrome-extension://abc",
+        "moz-extension://1-2",
+        "app://obsidian",
+    )
+    monkeypatch.setenv("CORS_ORIGINS", ", ".join(origins))
+    assert load_settings().cors_origins == origins
+
+
 def test_a_relative_storage_path_becomes_an_absolute_file_url(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,6 +333,7 @@ def test_affinity_and_container_quota_bound_the_cores_of_a_process(
         ("WEBHOOK_TIME_SCALE", "0"),
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
         *(("CORS_ORIGINS", one) for one in ("app.example", "https://a.example/", "https://*.b")),
+        *(("CORS_ORIGINS", one) for one in ("null", "chrome-extension://*", "://a", "app://")),
         ("METRICS_TOKEN", ""),
         ("METRICS_TOKEN", "two words"),
         ("OPERATOR_TOKEN", "t" * 31),

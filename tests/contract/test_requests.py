@@ -269,6 +269,15 @@ async def test_an_unknown_model_or_language_is_refused(
     assert await caller.books.kinds() == []
 
 
+@transcribed
+@pytest.mark.parametrize("language", ["auto", "Auto"])
+async def test_a_recording_may_be_in_any_language(
+    dialect: Dialect, recognition: Recognition, language: str, caller: Caller
+) -> None:
+    answer = await caller.post(dialect, recognition.ask(TALK, **{recognition.language: language}))
+    assert answer.is_success, answer.text
+
+
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION)
 async def test_defaults_that_are_stated_are_accepted(
     dialect: Dialect, call: Speech | Recognition, caller: Caller

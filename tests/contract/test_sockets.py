@@ -120,6 +120,17 @@ async def test_an_unknown_voice_model_or_language_is_an_error(
                 assert (client.socket.close_reason or "")[:60] in fault
 
 
+@sockets(lambda socket: any("tlh" in opening.query.values() for opening in socket.unknown))
+async def test_a_stream_may_be_in_any_language(
+    dialect: Dialect, socket: Socket, caller: Caller
+) -> None:
+    queries = [opening.query for opening in socket.unknown if "tlh" in opening.query.values()]
+    for query in queries:
+        asked = {name: "auto" if value == "tlh" else value for name, value in query.items()}
+        async with caller.open(dialect, socket, asked) as client:
+            await use(client, caller)
+
+
 @sockets(lambda socket: socket.broken)
 async def test_a_broken_message_is_an_error_and_the_session_goes_on(
     dialect: Dialect, socket: Socket, caller: Caller

@@ -319,7 +319,7 @@ def test_a_model_that_hangs_at_the_start_takes_only_itself_out(
 ) -> None:
     service.down, failed = {"STT"}, set[str]()
     wait(service, failed)
-    late = "not ready after 0.3 s; the Ray dashboard's logs say more"
+    late = "not ready after 0.3 s; the logs in Ray's dashboard say more"
     assert (failed, capsys.readouterr().out) == ({"STT"}, f"STT is not available: {late}\n")
 
 

@@ -39,10 +39,10 @@ from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
-EXPIRES_S = 3600  # an id of a saved answer names it for this long at least
+EXPIRES_S = 3600  # an id of a saved answer stays valid for at least this long
 PREFIX = "audio_"
 BYTES_PER_S = 2 * PCM_RATE
-TRIPLE = 6  # bytes: whole samples, whose base64 needs no padding, so that deltas can be joined
+TRIPLE = 6  # bytes: whole samples, and base64 without padding, so that deltas can be joined
 
 
 @dataclass(eq=False, repr=False)
@@ -54,12 +54,12 @@ class ChatAudio:
     _operation: Operation
     _speech: SpeechServices
     _chat: ChatServices
-    # Decoded, and not transcribed yet, by the index of the message, and of the part in it.
+    # Decoded recordings, not transcribed yet, by the indices of the message and of the part in it.
     _recordings: dict[tuple[int, int], bytes] = field(default_factory=dict)
     _voice: AvailableVoice | None = None
     _credit: HeldSpeech | None = None
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
-    finish_reason: FinishReason | None = None  # of an answer that was spoken
+    finish_reason: FinishReason | None = None  # set once an answer was spoken
 
     def check_scopes(self, authenticator: Authenticator) -> None:
         """Raises ApiError(insufficient_scope) without the scopes that the audio needs."""
@@ -74,8 +74,8 @@ class ChatAudio:
     async def with_references(self) -> ChatCompletionBody:
         """Returns the body with the text of the saved answers that it names.
 
-        Makes the checks that cost nothing: of the references, the recordings' base64, the voice
-        and the credit. Raises ApiError or InsufficientCredit.
+        Makes the checks that cost nothing: the references, the recordings' base64, the voice and
+        the credit. Raises ApiError or InsufficientCredit.
         """
         body = self._body
         if body.speaks is not None:
@@ -156,27 +156,27 @@ class ChatAudio:
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Holds the price of the speech, and charges for what was taken. Raises InsufficientCredit
-        or DatabaseUnavailable."""
+        """Holds the price of the speech, and charges for the speech that was taken. Raises
+        InsufficientCredit or DatabaseUnavailable."""
         workspace_id = self._principal.workspace_id
         async with hold_speech(self._speech.synthesis, workspace_id, self._operation) as held:
             self._credit = held
             yield
 
     def keep(self, stack: AsyncExitStack) -> None:
-        """Takes over what a stream holds; `pieces` closes it."""
+        """Takes over the resources of a stream; `pieces` closes them."""
         self._stack = stack
 
     async def aclose(self) -> None:
-        """Closes what a stream holds whose client left before the first piece."""
+        """Closes the resources of a stream whose client left before the first piece."""
         await self._stack.__aexit__(GeneratorExit, GeneratorExit(), None)
 
     async def pieces(
         self, completion: Completion, *, is_whole: bool = False
     ) -> AsyncGenerator[AnswerPiece, None]:
         """Yields the answer as it is spoken, in 16-bit samples at PCM_RATE, while it is written.
-        Ends once the turn is saved. Its speech is `held`. With `is_whole`, nothing of it counts
-        as sent before its end."""
+        Ends once the turn is saved. The price of the speech must be `held`. With `is_whole`,
+        nothing counts as sent before the end."""
         assert self._voice is not None and self._credit is not None
         held = self._credit
         stream = SpeechStream(
@@ -187,7 +187,7 @@ class ChatAudio:
             make_encoder=partial(open_encoder, "pcm", PCM_RATE),
             operation=held.payer,
         )
-        at_once = Playback(lead_s=inf)  # the client plays when it has everything it needs
+        at_once = Playback(lead_s=inf)  # the client plays once it has the whole answer
         answer = Answer(
             completion, AgentVoice(stream, held), at_once, BYTES_PER_S, is_whole=is_whole
         )
@@ -220,7 +220,7 @@ class AudioDeltas:
 
     def end(self) -> list[dict[str, Any]]:
         if self._id:
-            return []  # nothing was said
+            return []  # nothing was spoken
         last = [{"data": _base64(self._rest)}] if self._rest else []
         return [*last, {"expires_at": self._expires_at}]
 
@@ -235,7 +235,7 @@ def audio_id(completion: Completion) -> str:
 
 
 def expires_at(completion: Completion) -> int:
-    """Returns when the id may no longer name the answer (Unix seconds)."""
+    """Returns the time (Unix seconds) until which the id surely names the answer."""
     return completion.created + (EXPIRES_S if completion.chat_id is not None else 0)
 
 

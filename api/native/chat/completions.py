@@ -83,13 +83,13 @@ async def complete(
         audio.check_scopes(platform.accounts.authenticator)
         body = await audio.with_references()
         chat_request = to_chat_request(body, workspace_id, operation, saves=saves)
-        await chat.completions.check(chat_request)  # what is refused costs no transcription
+        await chat.completions.check(chat_request)  # refused before any recording is transcribed
         body = await audio.transcribed()
     if body.text is None:
         chat_request = to_chat_request(body, workspace_id, operation, saves=saves)
         if body.speaks is not None:
             async with AsyncExitStack() as stack:
-                await stack.enter_async_context(audio.held())  # a model that starts is paid
+                await stack.enter_async_context(audio.held())  # pays before a model starts
                 completion = await chat.completions.start(chat_request)
                 if not stream:
                     return JSONResponse(
@@ -173,7 +173,7 @@ def _head(completion: Completion, kind: str) -> dict[str, Any]:
 
 async def _tail(completion: Completion, began: float) -> dict[str, Any]:
     """Returns the last fields of a whole answer, and of the last chunk of a stream. They include
-    `correction` of a correction, or `entities` of a chat with `mark`."""
+    `correction` for a correction, or `entities` for a chat with `mark`."""
     tail: dict[str, Any] = {
         "response_time_ms": round((time.monotonic() - began) * 1000),
         "usage": usage_body(completion.whole_usage),
@@ -190,7 +190,7 @@ async def _tail(completion: Completion, began: float) -> dict[str, Any]:
 
 
 async def _frames(completion: Completion, began: float) -> AsyncGenerator[bytes, None]:
-    """Yields the events of a stream. A failure becomes an event, followed by the usual last one."""
+    """Yields the events of a stream. A failure becomes an event, before the usual last event."""
     frames = CompletionFrames(completion)
     deltas = completion.deltas()
     try:
@@ -258,8 +258,8 @@ def to_chat_request(
 class CompletionFrames:
     """Server-sent events of one streamed answer.
 
-    Each has this API's own fields, and what OpenAI's clients read of every chunk: one choice, whose
-    delta has a string.
+    Each event has this API's own fields, and those that OpenAI's clients read in every chunk: one
+    choice, whose delta has a string.
     """
 
     def __init__(self, completion: Completion) -> None:
@@ -301,7 +301,7 @@ class CompletionFrames:
         return self._line({"content": ""}, reason)
 
     async def done(self, began: float) -> bytes:
-        """Returns the event before `[DONE]`, with the usage: some clients skip a separate one."""
+        """Returns the event before `[DONE]`, with the usage: some clients skip a separate event."""
         return self._line({"content": ""}, type="done", **await _tail(self._completion, began))
 
     def _line(

@@ -36,23 +36,23 @@ MAX_ENTRIES = 100  # of a dictionary
 MAX_RECORDINGS = 8  # in one request
 MAX_AUDIO_BYTES = 8 << 20  # of a body with audio in base64
 SAMPLING_FIELDS = {field.name for field in fields(SamplingOptions)}
-# Defaults for JSON answers, and with tools. At 0.7, small models invent arguments, such as a city
-# named ".0.0.0", and twice as many JSON answers are incomplete after 400 tokens. At 0.2, they
-# sometimes answer from memory what a tool knows: of 20 agent tasks 14 ended rightly, at 0 18.
+# Default temperatures for JSON answers and tools. At 0.7, small models invent arguments, such as a
+# city named ".0.0.0", and twice as many JSON answers are incomplete after 400 tokens. At 0.2, they
+# sometimes answer from memory instead of calling a tool: 14 of 20 agent tasks ended well (18 at 0).
 JSON_TEMPERATURE = 0.2
 TOOLS_TEMPERATURE = 0.0
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
-# Tools of MCP servers describe their functions in up to 10,000 characters.
+# MCP servers describe their functions in up to 10,000 characters.
 Description = Annotated[str, Field(max_length=32_768)]
 JsonSchema = dict[str, Any]
 
 CallArguments = Annotated[str, AfterValidator(readable_arguments)]
 """Arguments of an earlier call, as a model wrote them. Blank text and `null` become `{}`. Anything
-else than a JSON object, such as arguments that were cut off, becomes a string in an object: clients
-repeat their whole history, so that an error would end the conversation."""
+other than a JSON object, such as truncated arguments, becomes a string in an object: clients repeat
+their whole history, so an error would end the conversation."""
 
-# Other services also take "default" and "auto", which choose nothing here.
+# Other services also accept "default" and "auto", which have no effect here.
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "default", "auto"]
 THINKING = ("low", "medium", "high", "xhigh", "max")  # efforts that turn reasoning on
 
@@ -254,8 +254,8 @@ class AudioOptions(RequestModel):
 
 
 def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
-    """Makes a validator that joins the texts of a list of parts of the types `kinds`, and refusals
-    in messages of the assistant."""
+    """Makes a validator that joins the texts of a list of parts of the types `kinds`, and the
+    refusals in messages of the assistant."""
     named = " and ".join(f"'{kind}'" for kind in kinds)
 
     def joined(content: object, info: ValidationInfo) -> object:
@@ -279,7 +279,7 @@ def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
 
 
 def without_parts(message: object) -> object:
-    """Replaces an empty list of parts, which agents send with tool calls and results, by ""."""
+    """Replaces an empty list of parts, which agents send with tool calls and results, with ""."""
     if not isinstance(message, dict) or message.get("role") not in ("assistant", "tool", None):
         return message
     empty = {name: "" for name in ("content", "output") if message.get(name) == []}
@@ -291,7 +291,7 @@ def _listed(stop: object) -> object:
 
 
 def _joined_unless_audio(content: object, info: ValidationInfo) -> object:
-    """Joins the texts of parts; a list with audio stays, until the audio is transcribed."""
+    """Joins the texts of parts; a list with audio stays as it is until the audio is transcribed."""
     has_audio = isinstance(content, list) and any(
         isinstance(part, dict) and part.get("type") == "input_audio" for part in content
     )
@@ -321,7 +321,7 @@ class Message(RequestModel):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_CALLS)] | None = None
     tool_call_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     audio: AudioReference | None = None  # stands for the content of an assistant's message
-    refusal: str | None = None  # of an earlier answer; it stands for missing content
+    refusal: str | None = None  # of an earlier answer; replaces missing content
 
     _without_parts = model_validator(mode="before")(without_parts)
 
@@ -339,7 +339,7 @@ class Message(RequestModel):
         return self
 
     def to_message(self) -> ChatMessage:
-        """Converts a message, of whose content only the text counts."""
+        """Converts a message; only the text of its content counts."""
         content = self.content or (self.refusal if self.role == "assistant" else "") or ""
         if isinstance(content, list):
             content = "\n".join(part.text for part in content if isinstance(part, TextPart))
@@ -434,7 +434,7 @@ class AnswerFields(RequestModel):
         """Returns the engine's options; absent and null fields have their defaults."""
         has_tools = bool(self.tool or self.tools) and self.tool_choice != "none"
         options = self.model_dump(include=SAMPLING_FIELDS, exclude_none=True)
-        if has_tools and not self.thinks:  # models that think repeat themselves without end at 0
+        if has_tools and not self.thinks:  # at 0, models that think repeat themselves endlessly
             options.setdefault("temperature", TOOLS_TEMPERATURE)
         elif has_tools or not isinstance(self.response_format, TextFormat | None):
             options.setdefault("temperature", JSON_TEMPERATURE)
@@ -479,7 +479,7 @@ class ChatCompletionBody(AnswerFields, CorrectionFields, RedactFields):
 
     @property
     def recordings(self) -> dict[tuple[int, int], ChatRecording]:
-        """Returns the recordings by the index of their message, and of the part in it."""
+        """Returns the recordings by the indices of their message and of the part in it."""
         return {
             (number, place): part.input_audio
             for number, message in enumerate(self.messages or ())

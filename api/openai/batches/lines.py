@@ -35,7 +35,7 @@ class BatchLine(RequestModel):
 def check_ids(path: Path) -> None:
     """Checks that each `custom_id` is unique, so that results can be told apart; blocking.
 
-    Lines that cannot be read fail later, one by one. Raises ApiError(validation_error).
+    Unreadable lines fail later, one by one. Raises ApiError(validation_error).
     """
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
@@ -80,7 +80,7 @@ async def answer_line(
         api_error = to_api_error(error)
         if api_error.status == 503:
             raise
-        if api_error.status == 429:  # the upstream server of the model refused
+        if api_error.status == 429:  # the model's upstream service refused
             raise Overloaded(api_error.message) from error
         status = api_error.status
         body = openai_error(api_error)

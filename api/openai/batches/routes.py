@@ -239,7 +239,7 @@ def _uuid_of(text: str, prefix: str, field: str | None = None) -> tuple[UUID, st
 
 
 async def _read(jobs: Jobs, principal: Principal, job_id: UUID) -> tuple[Any, BatchTask, int]:
-    """Returns a job, its task, and the number of its failed lines. Raises ApiError(not_found)."""
+    """Returns a job, its task, and the number of failed lines. Raises ApiError(not_found)."""
     try:
         job, options, failed = await jobs.batch(principal, job_id)
     except NotFound:

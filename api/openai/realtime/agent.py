@@ -20,11 +20,12 @@ from pipelines.agents.session_record import SessionRecord
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.chat.pipeline import ChatRequest, Completion
 from pipelines.limits.limits import RateWindow
+from pipelines.text.language_names import engine_codes
 from pipelines.tts.reading import SpeechRequest
 from pipelines.tts.session import SpeechStream
 from pipelines.tts.voices import AvailableVoice
 
-OPENING = "Hello."  # stands for the user's first turn where the agent speaks first
+OPENING = "Hello."  # replaces the user's first turn if the agent speaks first
 ENCODERS: dict[str, EncoderFormat] = {
     "audio/pcm": "pcm",
     "audio/pcmu": "mulaw",
@@ -105,7 +106,7 @@ class Agent:
             self.drafts.begin(turn_id, self._expected_request(self.session, text))
 
     async def answer(self, session: RealtimeSession, items: Iterable[Item] | None) -> Completion:
-        """Begins the answer to the conversation, or to `items` in its place.
+        """Begins the answer to the conversation, or to `items` instead of it.
 
         Raises the errors of `open`.
         """
@@ -114,7 +115,7 @@ class Agent:
 
     @asynccontextmanager
     async def open_voice(self, session: RealtimeSession) -> AsyncIterator[AgentVoice]:
-        """Opens the voice of an answer, whose price it holds. Raises the errors of `open`."""
+        """Opens the voice of an answer, and holds its price. Raises the errors of `open`."""
         output = session.audio.output
         voice = await self._voice_of(session)
         workspace_id = self._socket.principal.workspace_id
@@ -179,8 +180,10 @@ class Agent:
         speech = self._services.speech
         directory = speech.synthesis.pipeline.directory
         workspace_id = self._socket.principal.workspace_id
+        spoken = {voice.language for voice in await directory.voices()}
         transcription = session.audio.input.transcription
-        language = transcription.language if transcription is not None else None
+        codes = engine_codes((transcription and transcription.language) or "")
+        language = next((code for code in codes if code in spoken), None)
         if language is None:
             language = await directory.language_of(
                 session.instructions, workspace_id, expected=self._language

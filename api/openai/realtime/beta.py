@@ -56,7 +56,7 @@ def to_beta(event: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Returns the nested object of GA. A field that is given in both shapes counts as GA has it."""
+    """Returns the nested object of GA. If a field is given in both shapes, the GA shape counts."""
     nested = {name: value for name, value in flat.items() if name not in NAMES.paths}
     for name, (*groups, last) in NAMES.paths.items():
         if name not in flat:
@@ -74,7 +74,7 @@ def _value(name: str, value: Any) -> Any:
     if name.endswith("_format") and isinstance(value, str):
         return NAMES.formats.get(value, {"type": value})
     if name == "modalities" and isinstance(value, list) and "audio" in value:
-        return ["audio"]  # in the beta, "text" stands beside "audio"
+        return ["audio"]  # the beta lists "text" beside "audio"
     return value
 
 

@@ -107,7 +107,9 @@ class RealtimeConversation(Conversation):
             await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
-            if fault.code not in NAMES.races:
+            # Clients only estimate how much of an answer was sent, and was heard.
+            is_race = fault.code in NAMES.races or isinstance(event, client_events.TruncateItem)
+            if not is_race:
                 raise fault from None
             await self._send(fault.error)
 
@@ -193,7 +195,7 @@ class RealtimeConversation(Conversation):
 
     async def _update_session(self, update: dict[str, Any]) -> None:
         agent = self._agent
-        # The model stays, as with OpenAI, whose agents SDK names its own in every update.
+        # The model stays, as with OpenAI: its agents SDK names its default model in every update.
         update = {**update, "model": None}
         changed = merged(agent.session, update, voice_frozen=agent.has_spoken)
         await agent.check(changed)
@@ -219,7 +221,7 @@ class RealtimeConversation(Conversation):
         self._responses.hold()
         for effect in effects:
             await self._do(effect)
-        self._responses.resume()  # not earlier: an interrupted answer must stay silent
+        self._responses.resume()  # only now, since an interrupted answer must stay silent
         if self._turns.is_settled:
             settled.set()
 
@@ -248,7 +250,7 @@ class RealtimeConversation(Conversation):
 
 @contextmanager
 def _item_faults(action: str) -> Iterator[None]:
-    """Turns the error about an unknown item into a fault whose code names the action."""
+    """Converts the error about an unknown item to a fault whose code names the action."""
     try:
         yield
     except ItemNotFound as error:

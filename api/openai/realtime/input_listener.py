@@ -1,4 +1,4 @@
-"""The audio input of a Realtime session: charges and recognises it, and passes it on as turns."""
+"""The audio input of a Realtime session: charges, recognises and passes it on as turns."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -70,7 +70,7 @@ class InputListener(SocketListener):
         perform: Callable[[list[Effect]], Coroutine[Any, Any, None]],
         last_words: Callable[[], str],
     ) -> None:
-        """Listens to nothing until `configure`.
+        """Takes no audio until `configure` is called.
 
         `perform` carries out effects of turns; `last_words` returns the agent's last words.
         """
@@ -149,8 +149,8 @@ class InputListener(SocketListener):
     async def commit_turn(self) -> None:
         """Ends a turn of the user with the audio appended so far.
 
-        Raises RealtimeFault if that is shorter than MIN_COMMIT_S, or without speech where turns are
-        detected.
+        Raises RealtimeFault if that is shorter than MIN_COMMIT_S, or if turns are detected and it
+        has no speech.
         """
         is_manual = self._turns.options.is_manual
         if not is_manual and not await self.input.wait_until_processed():
@@ -204,8 +204,8 @@ class InputListener(SocketListener):
             part.text = masked(part.text, find_entities(part.text, options.redaction))
 
     def answered(self, left_s: float) -> None:
-        """Starts the idle timeout, which counts from the end of the agent's speech in `left_s`
-        seconds."""
+        """Starts the idle timeout, which counts from the end of the agent's speech, `left_s`
+        seconds from now."""
         self._stop_idle()
         detection = self._settings.turn_detection if self._settings else None
         if isinstance(detection, ServerVad) and (idle_ms := detection.idle_timeout_ms) is not None:

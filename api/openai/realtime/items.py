@@ -39,7 +39,7 @@ LongText = Annotated[str, Field(max_length=MAX_TEXT)]
 
 
 def _decoded(value: Any) -> Any:
-    """Decodes base64. Other types than strings pass, since the field's type check refuses them."""
+    """Decodes base64. Values of other types pass, since the field's type check refuses them."""
     if not isinstance(value, str):
         return value
     if len(value) > -(-MAX_AUDIO_BYTES // 3) * 4:
@@ -93,7 +93,7 @@ class MessageItem(ItemModel):
     @model_validator(mode="after")
     def _suits_role(self) -> "MessageItem":
         types = _PART_TYPES[self.role]
-        # The beta's types name no direction: "text" instead of "input_text".
+        # The beta's types do not name a direction: "text" instead of "input_text".
         from_beta = {kind.partition("_")[2]: kind for kind in types}
         for index, part in enumerate(self.content):
             at = f"content[{index}]"
@@ -134,8 +134,8 @@ InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="t
 
 
 class Truncation(LenientModel):
-    """How a conversation that exceeds the model's context is cut. The wire also allows the word in
-    `type` alone."""
+    """How a conversation that exceeds the model's context is cut. On the wire, the `type` alone is
+    also allowed."""
 
     type: Literal["auto", "disabled", "retention_ratio"] = "auto"
     retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # share of the context

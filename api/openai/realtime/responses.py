@@ -71,7 +71,7 @@ class RealtimeResponse:
     status: ResponseStatus = "in_progress"
     status_details: dict[str, Any] | None = None
     output: list[WireItem] = field(default_factory=list)
-    usage: dict[str, Any] | None = None  # clients read it of every response that has ended
+    usage: dict[str, Any] | None = None  # clients read it in every response that has ended
 
     def end(self, status: ResponseStatus, **details: Any) -> None:
         """Sets the final status. `details` are the `reason` of a response that is cancelled or
@@ -291,7 +291,7 @@ class ActiveResponse:
     async def _end(self) -> None:
         if self._reason is not None:
             self.response.end("cancelled", reason=self._reason)
-        elif self.response.status == "in_progress":  # not failed
+        elif self.response.status == "in_progress":  # it did not fail
             if self.answer is not None and self.answer.finish_reason == "length":
                 self.response.end("incomplete", reason="max_output_tokens")
             else:
@@ -336,8 +336,8 @@ class ActiveResponse:
         return {"type": "text", "text": text}
 
     def _forget_unheard(self) -> None:
-        """Cuts the message to what the user can have heard: the audio that was sent, or that was
-        played when the session ended."""
+        """Cuts the message to what the user can have heard: the audio that was sent or, at the end
+        of the session, played."""
         spoken = self._spoken
         if spoken is None or not self._session.speaks or self.response.status == "completed":
             return
@@ -359,7 +359,7 @@ class Responses:
         answered: Callable[[float], None],
     ) -> None:
         """Starts with no response. `answered` is called at the end of an answer, with the seconds
-        of audio that the client has still to play."""
+        of audio that the client still has to play."""
         self.settled = asyncio.Event()  # set while no turn waits for its text
         self.settled.set()
         self._agent = agent
@@ -453,7 +453,7 @@ class Responses:
             self.hold()
         begin = partial(self._begin, session, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
-        await active.is_announced.wait()  # no event about it precedes `response.created`
+        await active.is_announced.wait()  # no event of it may precede `response.created`
 
     async def _run(self, active: ActiveResponse, begin: Begin, draft_of: str | None) -> None:
         try:

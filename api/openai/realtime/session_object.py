@@ -195,7 +195,7 @@ class TranscriptionAudio(LenientModel):
 
 
 class RealtimeTool(Tool):
-    """A function of the client. Its fields are not nested as in the chat route."""
+    """A function of the client. Unlike in the chat route, its fields are not nested."""
 
     type: Literal["function"] = "function"
 
@@ -260,7 +260,7 @@ class RealtimeSession(LenientModel):
     tools: Annotated[list[RealtimeTool], Field(max_length=MAX_TOOLS)] = []
     tool_choice: Annotated[EngineToolChoice | dict[str, str], PlainValidator(_tool_choice)] = "auto"
     max_output_tokens: Annotated[int | Literal["inf"], PlainValidator(_tokens)] = "inf"
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # a field of the beta alone
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None  # only in the beta
     include: list[Include] | None = None
     truncation: Truncation = Truncation()
     parallel_tool_calls: bool | None = None
@@ -294,7 +294,7 @@ class RealtimeSession(LenientModel):
         return self.tool_choice if self.tools else "auto"
 
     def sampling(self) -> SamplingOptions:
-        """Returns the options of an answer, whose length only the context limits by default."""
+        """Returns the options of an answer, whose length, by default, only the context limits."""
         max_tokens = self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
         if self.temperature is None:
             return SamplingOptions(max_tokens=max_tokens)
@@ -374,7 +374,7 @@ def _changed(session: S, update: dict[str, Any], at: str, voice_frozen: bool) ->
             raise RealtimeFault("cannot_update_voice", message, param=f"{at}.audio.output.voice")
         is_named = isinstance(changed.tool_choice, dict)
         if is_named and changed.tool_choice != session.tool_choice and not changed.called_tool():
-            message = "There is no tool of that name."
+            message = "There is no tool with that name."
             raise RealtimeFault("invalid_value", message, param=f"{at}.tool_choice.name")
     return cast(S, changed)
 

@@ -27,9 +27,9 @@ from pipelines.stt.events import (
 )
 from pipelines.stt.formatting import separator_of
 
-NEW_WORDS = 2  # fewest new words for which the language model reads ahead again
+NEW_WORDS = 2  # minimum number of new words for which the language model reads ahead again
 # Time between interims. Interims that decide about an interruption should come early. Interims that
-# are only displayed come less often: each takes all cores for 0.1 s, which would delay the final.
+# are only displayed come less often, since each takes all cores for 0.1 s, which delays finals.
 JUDGING_MS = 300
 DISPLAY_MS = 600
 
@@ -108,7 +108,7 @@ class UserTurn:
     end_ms: int | None = None
     item: Item | None = None  # set when the turn is committed
     draft: str | None = None  # the text that a draft answers
-    holds: str | None = None  # id of a response that waits whether this turn interrupts it
+    holds: str | None = None  # id of the response that waits to see if this turn interrupts it
     sent_words: list[str] = field(default_factory=list)  # sent as deltas
     last_words: list[str] = field(default_factory=list)  # words of the last interim
     words_read: int = 0  # number of words that the language model has read ahead
@@ -130,7 +130,7 @@ class TurnOptions:
 class UserTurns:
     """The turn in progress, and the ended turns that wait for their text.
 
-    Methods return effects for the caller to carry out in order; they have none themselves.
+    Methods return effects for the caller to carry out in order, and have no side effects.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class UserTurns:
         return not self._ended
 
     def expected_sounds(self, language: str) -> str | None:
-        """Returns a prompt of likely back-channels while it is open whether the user interrupts."""
+        """Returns a prompt of likely back-channels while an interruption is undecided."""
         return EXPECTED.get(language) if self._is_judging else None
 
     def interim_ms(self) -> int:
@@ -273,7 +273,7 @@ class UserTurns:
             yield from self._show(turn, interim.text)
 
     def _expect_end(self, eager: EagerTranscript, spoken: str) -> Effects:
-        """Takes the text that the turn has if the user says no more."""
+        """Takes the text that the turn will have if the user says no more."""
         turn = self._turn
         if turn is None or not eager.text:
             return
@@ -306,7 +306,7 @@ class UserTurns:
         yield from self._drop_draft(turn)
 
     def _fail(self, event: FailedUtterance) -> Effects:
-        """Reports that the recogniser has failed on the oldest turn that ended."""
+        """Reports that the recogniser failed for the oldest ended turn."""
         if not self._ended:
             return
         turn = self._ended[0]
@@ -324,7 +324,7 @@ class UserTurns:
             return
         if response_id is None:
             if speech.text:
-                yield self._announce(turn)  # the response has ended meanwhile
+                yield self._announce(turn)  # the response has ended in the meantime
         elif interrupts(speech, spoken):
             if not turn.is_announced:
                 yield self._announce(turn)

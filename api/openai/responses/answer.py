@@ -94,12 +94,12 @@ class ResponseWriter:
     """Adds an answer to its response; each method returns the events of that change."""
 
     def __init__(self, response: ResponseObject, digits: str) -> None:
-        """Begins with an empty response; `digits` occur in the ids of all its items."""
+        """Begins with an empty response; the ids of all its items contain `digits`."""
         self.response = response
         self._digits = digits
         self._events = 0
         self._pieces: list[str] = []  # deltas of the last item
-        self._call = -1  # index of the call that is being written
+        self._call = -1  # index of the call in progress
 
     def begin(self) -> list[Event]:
         return [self._state("created"), self._state("in_progress")]
@@ -116,10 +116,10 @@ class ResponseWriter:
             response.incomplete_details = {"reason": "max_output_tokens"}
         response.usage = ResponseUsage(
             input_tokens=usage.prompt_tokens,
-            # A prompt cache costs nothing to write here.
+            # Writing a prompt cache costs nothing here.
             input_tokens_details={"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             output_tokens=usage.completion_tokens,
-            output_tokens_details={"reasoning_tokens": 0},  # engines do not count them apart
+            output_tokens_details={"reasoning_tokens": 0},  # engines do not count them separately
             total_tokens=usage.total_tokens,
         )
         events: list[Event] = []
@@ -128,7 +128,7 @@ class ResponseWriter:
         return [*events, *self._close(status), self._state(status)]
 
     def cancel(self) -> list[Event]:
-        """Ends the response at the client's request. The API has no event of that name, so the last
+        """Ends the response at the client's request. The API has no event for this, so the last
         event is `response.incomplete`, with the status "cancelled"."""
         self.response.status = "cancelled"
         return [*self._close("incomplete"), self._state("incomplete")]

@@ -74,7 +74,7 @@ class ReasoningOptions(RequestModel):
 
 
 class ResponsesBody(RequestModel):
-    """A turn of a chat: its input, options, and the response that it continues."""
+    """A turn of a chat: the input, the options, and the response that it continues."""
 
     of_visitors = {"store": False, "previous_response_id": None}
 
@@ -130,7 +130,7 @@ class ResponsesBody(RequestModel):
         return self._answer
 
     def response_fields(self) -> dict[str, Any]:
-        """Returns the options as the response has them, with defaults filled in."""
+        """Returns the options as they appear in the response, with defaults filled in."""
         sampling = self._answer.sampling()
         text = self.text and self.text.format
         return {

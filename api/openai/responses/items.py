@@ -29,7 +29,7 @@ _NAME = re.compile(r"(resp|msg|fc|rs)_([0-9a-f]{32})([0-9a-f]{16})(?:_([0-9]{1,3
 
 
 def digits_of(completion: Completion) -> str:
-    """Returns the digits in the ids of an answer. They name nothing if it is not saved."""
+    """Returns the digits in an answer's ids. They refer to nothing if it is not saved."""
     chat = completion.chat_id or UUID(bytes=bytes(16))
     return f"{chat.hex}{completion.turn}"
 
@@ -50,7 +50,7 @@ class TextContent(RequestModel):
 
     type: Literal["input_text", "output_text"]
     text: str
-    annotations: Any = None  # a part of an answer has them; ignored like `logprobs`
+    annotations: Any = None  # in parts of answers; ignored, like `logprobs`
     logprobs: Any = None
 
 
@@ -64,7 +64,7 @@ ContentText = Annotated[
 
 
 class WholeItem(RequestModel):
-    """Base class of items that are sent as a whole, whose ids are not looked up."""
+    """Base class of items that are sent in full, whose ids are not looked up."""
 
     id: ItemId | None = None
     status: Annotated[str, Field(max_length=40)] | None = None
@@ -144,7 +144,7 @@ ResponseInput = Annotated[ItemList, BeforeValidator(_listed, json_schema_input_t
 
 
 def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:
-    """Returns the turns of all items that are only referenced. Raises ApiError(not_found)."""
+    """Returns the turns of all items that are only references. Raises ApiError(not_found)."""
     return {_reference(item)[1] for item in items if isinstance(item, StoredItem)}
 
 

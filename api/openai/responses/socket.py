@@ -30,12 +30,12 @@ from pipelines.chat.history import estimate_tokens
 from pipelines.chat.pipeline import ChatRequest, Completion
 
 PATH = "/openai/v1/responses"
-MAX_WAITING = 8  # requests that may wait behind the one that is answered
+MAX_WAITING = 8  # requests that may wait behind the one in progress
 MAX_STREAM_ID = 200  # characters
 # Unstored conversations that a socket remembers, about 1 MiB of text.
 KEPT_TOKENS = 350_000
 EVENTS = "response.create or response.cancel"
-CODES = {  # of the errors of sockets that the service closes; other codes mean "connect again"
+CODES = {  # error codes of sockets that the service closes; others mean "connect again"
     close_codes.POLICY: "rate_limited",
     close_codes.INTERNAL: "internal_error",
     close_codes.OVERLOADED: "overloaded",
@@ -45,9 +45,8 @@ CODES = {  # of the errors of sockets that the service closes; other codes mean 
 
 
 class UnstoredResponses:
-    """The conversations of the last responses of one socket that are not stored, by response id.
-
-    The oldest are forgotten beyond KEPT_TOKENS.
+    """The conversations of a socket's last responses that are not stored, by response id. Beyond
+    KEPT_TOKENS, the oldest are forgotten.
     """
 
     def __init__(self) -> None:
@@ -81,18 +80,18 @@ class SocketRequest:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its last event is sent or about to be sent."""
+        """Whether the last event is sent or about to be sent."""
         is_written = self.writer is not None and self.writer.response.status != "in_progress"
         return self.is_cancelled or is_written
 
     def is_meant(self, response_id: Any, stream_id: str | None) -> bool:
-        """Whether a cancellation with these ids, of which the response's precedes, is for it."""
+        """Whether a cancellation with these ids is for this request; `response_id` has priority."""
         if response_id is not None:
             return bool(response_id == self.response_id)
         return stream_id in (None, self.stream_id)
 
     def last_events(self) -> list[Event]:
-        """Returns the events of its cancellation, which are an error before the answer begins."""
+        """Returns the events of a cancellation; an error if the answer has not begun."""
         if self.writer is not None:
             return self.writer.cancel()
         message = "the request was cancelled before its response began"
@@ -112,7 +111,7 @@ class ResponsesConversation(Conversation):
     _unstored: UnstoredResponses = field(default_factory=UnstoredResponses)
     _waiting: deque[SocketRequest] = field(default_factory=deque)
     _active: SocketRequest | None = None
-    _last_id: str | None = None  # of the response that ended last
+    _last_id: str | None = None  # id of the response that ended last
 
     @property
     def is_busy(self) -> bool:
@@ -145,8 +144,8 @@ class ResponsesConversation(Conversation):
         raise _fault(ApiError("invalid_json", message), None)
 
     def error(self, message: str) -> str:
-        """Returns the last event of a socket that the service closes. After a time limit or for a
-        restart, its code is one upon which clients open another."""
+        """Returns the last event of a socket that the service closes. After a time limit, or before
+        a restart, the code makes clients open another socket."""
         code = CODES.get(self.session.close_code)
         if code is not None and not self.session.has_timed_out:
             return json_text(_error_event(ApiError(code, message)))
@@ -170,8 +169,8 @@ class ResponsesConversation(Conversation):
             self.session.spawn(self._run(self._active), "respond")
 
     async def _cancel(self, response_id: Any, stream_id: str | None) -> None:
-        """Cancels the request that is meant, without ids the one in progress. Does nothing if its
-        response has just ended, since a cancellation may cross its last event."""
+        """Cancels the request with these ids, or without ids the one in progress. Does nothing if
+        the response has just ended, since the cancellation may have crossed its last event."""
         if response_id is not None and response_id == self._last_id:
             return
         requests = [*filter(None, [self._active]), *self._waiting]
@@ -206,7 +205,7 @@ class ResponsesConversation(Conversation):
         services = self.services
         principal = self.session.principal
         admission = services.infrastructure.admission
-        # Alerts compare the refusals of a route with its answers of HTTP.
+        # Refusals count as `socket`, since alerts compare those of a route with its HTTP answers.
         place = admission.place(PATH, principal.workspace_id, refused_as="socket")
         try:
             require_request(await services.platform.request_limits.hit(principal))
@@ -237,7 +236,7 @@ class ResponsesConversation(Conversation):
             if body.previous_response_id is not None and earlier is None:
                 raise turns.no_response(turns.PREVIOUS)
         if body.previous_response_id is not None and earlier is None and not saves:
-            # Later requests may continue it from memory.
+            # Later requests may continue this response from memory.
             earlier = await turns.conversation_of(
                 body.previous_response_id,
                 self.services.chat,
@@ -254,8 +253,8 @@ class ResponsesConversation(Conversation):
         )
 
     def _remember(self, response_id: str, completion: Completion, request: ChatRequest) -> None:
-        """Keeps the conversation of a response that is not stored, before its last event: the
-        client may then continue it at once."""
+        """Keeps the conversation of a response that is not stored. Called before the last event,
+        after which the client may continue it at once."""
         if not request.save_chat:
             turn = request.generation.messages[request.instructions :]
             conversation = (*request.history, *turn, completion.answer.to_message())
@@ -267,7 +266,7 @@ class ResponsesConversation(Conversation):
 
 
 def _body_of(event: dict[str, Any]) -> ResponsesBody:
-    """Validates the fields of a request, of which `stream` has no meaning here.
+    """Validates the fields of a request; `stream` has no meaning here.
 
     Raises ApiError.
     """
@@ -280,7 +279,7 @@ def _body_of(event: dict[str, Any]) -> ResponsesBody:
 def _error_event(error: ApiError) -> Event:
     body: dict[str, Any] = openai_error(error)["error"]
     status = error.status
-    # Clients that read this code send all items again.
+    # With this code, clients send all items again.
     if error.code == "not_found" and error.param == turns.PREVIOUS:
         body["code"] = "previous_response_not_found"
         status = 400

@@ -21,7 +21,7 @@ from pipelines.errors import InvalidAudio, public_error
 from pipelines.stt.events import FailedUtterance
 from pipelines.stt.formatting import separator_of
 
-# Longest pause in reading from the client: pongs are not read either, and time out after 10 s.
+# Longest pause in reading from the client: pongs, which time out after 10 s, are not read either.
 PUSH_BACK_S = 8.0
 LATE = "the service cannot keep up with the audio"
 MAGIC = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of containers; the last is WebM
@@ -56,7 +56,7 @@ event to set when the audio before it was processed."""
 
 
 class AudioInbox(BoundedQueue[Pcm | InputCommand]):
-    """Queue of audio and commands, in which only audio takes room."""
+    """Queue of audio and commands; only audio counts towards its size."""
 
     def __init__(self, limit_s: float) -> None:
         def samples(item: Pcm | InputCommand) -> int:
@@ -75,7 +75,7 @@ class AudioInbox(BoundedQueue[Pcm | InputCommand]):
 
 def container_of(data: bytes, encoding: LiveEncoding) -> AudioFormat | None:
     """Returns the container format of a session's first audio; None if it may be raw samples. A WAV
-    header before 16-bit samples is allowed, since it is heard only as a click."""
+    header before 16-bit samples is allowed, since it only sounds like a click."""
     has_magic = data.startswith(MAGIC) or data[4:8] == b"ftyp"
     if not has_magic or (encoding == "linear" and data.startswith(b"RIFF")):
         return None
@@ -188,7 +188,7 @@ class AudioInput:
         await self.meter.settle(*events)
 
     def finish(self, *, whole: bool) -> None:
-        """Ends the audio; `whole` includes the samples that the resampler holds back."""
+        """Ends the audio; `whole` adds the samples that the resampler holds back."""
         if whole:
             self.inbox.put(self._audio.flush())
         self.inbox.close()

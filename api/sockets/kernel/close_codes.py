@@ -3,7 +3,7 @@
 NORMAL = 1000
 GOING_AWAY = 1001  # the service stops
 LOST = 1006  # never sent: the client left without a close frame, or no longer reads
-POLICY = 1008  # idle, flood, too many wrong messages
+POLICY = 1008  # idle, flooding, or too many wrong messages
 INTERNAL = 1011
 RESTART = 1012  # this gateway shuts down; another one answers
 OVERLOADED = 1013

@@ -38,7 +38,7 @@ class Conversation(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether work is in progress for which a stop of the service waits, since it will end."""
+        """Whether work is in progress that will end, so that a stop of the service waits for it."""
         return False
 
     async def opened(self) -> None:
@@ -55,8 +55,8 @@ class Conversation(Protocol):
         raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     def timed_out(self, message: str, code: int) -> bool:
-        """Whether the conversation ends the session itself after a timeout, with that error, once
-        it has sent what it owes. Otherwise the session ends at once, which is the default."""
+        """Whether, after a timeout, the conversation itself ends the session with that error, once
+        it has sent all pending events. Otherwise the session ends at once, which is the default."""
         return False
 
     async def closed(self) -> None:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 PARALLEL_CHECKS = 16  # credentials that are looked up concurrently
 CLOSING_S = 2.0  # time to send the last error event and the close frame
-_SHARE = Share(spares=1)  # most sessions of a workspace in this process
+_SHARE = Share(spares=1)  # limits the sessions of a workspace in this process
 
 
 @dataclass(eq=False, repr=False)
@@ -32,19 +32,19 @@ class SocketRegistry:
     authenticator: Authenticator
     plans: PlansConfig
     shared: SharedLimits
-    at_most: int  # sessions of this process, of all workspaces
+    at_most: int  # limit of this process, for all workspaces together
     draining: bool = False
     live: set[SocketSession] = field(default_factory=set)
     _recheck: asyncio.Task[None] | None = None
 
     @property
     def fullness(self) -> float:
-        """Live sessions as a share of the most that this process may have, 0 to 1."""
+        """Live sessions as a share of this process's limit, 0 to 1."""
         return len(self.live) / self.at_most
 
     async def admit(self, principal: Principal, refused_as: str = "socket") -> Lease:
-        """Acquires a lease for a session of a workspace, which all gateways count together. A
-        refusal for want of places counts as `refused_as`.
+        """Acquires a lease for a session of a workspace; leases are counted across all gateways. A
+        refusal for lack of places counts as `refused_as`.
 
         A workspace may have at most as many sessions in this process as remain free, so that some
         are left for others. Raises ApiError(concurrency_limit) or ApiError(overloaded).
@@ -80,7 +80,7 @@ class SocketRegistry:
         """Refuses new sessions, and ends live ones after `grace_s` seconds.
 
         Busy sessions end when they are idle, at the latest `busy_s` seconds after the call. Returns
-        when all sessions have ended.
+        once all sessions have ended.
         """
         self.draining = True
         await self._until_empty(grace_s)

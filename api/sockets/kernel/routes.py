@@ -49,11 +49,11 @@ class SocketRoute:
     key_queries: tuple[str, ...] = ("apiKey",)  # query parameters that may hold the key
     greets: bool = True  # sends the hello messages
     has_get: bool = True  # answers a plain GET, for health checks; False if another route does
-    # Browsers cannot set headers. They may offer `subprotocol`, and another subprotocol that
-    # consists of `key_prefix` and the key.
+    # Browsers cannot set headers. They may offer `subprotocol`, and a second one made of
+    # `key_prefix` and the key.
     subprotocol: str | None = None
     key_prefix: str = ""
-    key_after: tuple[str, ...] = ()  # subprotocols after which the next one offered is the key
+    key_after: tuple[str, ...] = ()  # the subprotocol offered after one of these is the key
     takes_secrets: bool = False  # client secrets open the socket, too
     takes_key_in_path: bool = False  # the last part of the path may be the key
     key_in: Callable[[str], str] | None = None  # finds the key in the first message
@@ -134,7 +134,7 @@ async def _serve(websocket: WebSocket, path: str, route: SocketRoute) -> None:
         return
     except Exception as error:  # every failure before the upgrade is an HTTP answer
         refusal = to_api_error(error)
-        # Browsers show pages no status of a refused upgrade, but they show close codes.
+        # Browsers hide the status of a refused upgrade from pages, but show them close codes.
         if route.greets and "origin" in websocket.headers and refusal.code in CREDENTIAL_ERRORS:
             with suppress(OSError):
                 await _accept(websocket, route)

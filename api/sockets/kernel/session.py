@@ -28,16 +28,16 @@ SecretSession: TypeAlias = dict[str, Any]
 """Configuration of the session that a client secret opens."""
 
 INTERNAL_MESSAGE = "the service failed; the session ends"
-MAX_REASON_BYTES = 123  # of the reason in a close frame (RFC 6455)
+MAX_REASON_BYTES = 123  # limit of the reason in a close frame (RFC 6455)
 CANCEL_S = 5.0  # tasks that have not ended by then are left running
-# After an invalid message nothing is read for a while, which grows by FAULT_PAUSE_S each time:
-# without that, 12 sockets with nothing but invalid messages made others' speech 9.5 times as slow.
+# After an invalid message, reading pauses, for FAULT_PAUSE_S longer each time. Without pauses, 12
+# sockets that sent only invalid messages made other clients' speech 9.5 times as slow.
 FAULT_PAUSE_S = 0.05
 MAX_FAULT_PAUSE_S = 0.5
 
 
 class SocketTransport(Protocol):
-    """An accepted WebSocket, or a connection in its place with messages of the same form."""
+    """An accepted WebSocket, or another connection with messages of the same form."""
 
     scope: ConnectionScope
 
@@ -59,7 +59,7 @@ class SocketTransport(Protocol):
 
 class SessionTimeouts:
     """The timeouts of one session, which share a timer and are cheap to restart at each message.
-    Each that expires calls `on_timeout` with its message and close code, until they are stopped."""
+    An expired timeout calls `on_timeout` with its message and close code, until `stop`."""
 
     def __init__(self, on_timeout: Callable[[str, int], None]) -> None:
         self._on_timeout = on_timeout
@@ -129,7 +129,7 @@ class SocketSession:
         self.sent = 0
         self.close_code = close_codes.LOST
         self.has_timed_out = False  # whether it ends by one of its `timeouts`
-        self._reason = ""  # for the close frame
+        self._reason = ""  # reason in the close frame
         # Counts characters as bytes: base64 is ASCII, and other text is small.
         self._outbox: BoundedQueue[Frame] = BoundedQueue(self._limits.outbox_bytes, len)
         self.timeouts = SessionTimeouts(self._time_out)
@@ -188,7 +188,7 @@ class SocketSession:
         self._tasks.cancel()
         if drops_queued:
             self._outbox.clear()
-        self.close_code = code  # the event may depend on it
+        self.close_code = code  # the event may depend on the code
         self._outbox.put(self._conversation.error(message))
         self._reason = message.encode()[:MAX_REASON_BYTES].decode(errors="ignore")
         self.finish(code)
@@ -241,10 +241,10 @@ class SocketSession:
                 logger.exception("conversation_not_closed")
 
     async def _abandon_after(self, client_left: asyncio.Event) -> None:
-        """Ends the session when the client leaves, which `receive` does not notice while an earlier
+        """Ends the session when the client leaves; `receive` would not notice while an earlier
         message is handled."""
         await client_left.wait()
-        await asyncio.sleep(0)  # a close frame that was read has its own code
+        await asyncio.sleep(0)  # if a close frame was read, its code takes precedence
         self.abandon()
 
     async def _converse(self, first: str | None) -> None:

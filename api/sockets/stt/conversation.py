@@ -28,7 +28,7 @@ from pipelines.text.redaction import Entity, timed_entities
 
 logger = logging.getLogger(__name__)
 
-# Limits of utterance_end_ms and interim_results_frequency; values outside are moved to them.
+# Limits of utterance_end_ms and interim_results_frequency; values outside are moved to the limit.
 MIN_MS = 300
 MAX_MS = 30_000  # length of the longest utterance
 MAX_LANGUAGES = 100
@@ -65,8 +65,8 @@ Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_leng
 
 
 class StartConfig(STTClientMessage, RecognitionFields[bool]):
-    """Options of a session. `encoding` and `sample_rate` have no effect: each audio message has its
-    own."""
+    """Options of a session. `encoding` and `sample_rate` have no effect, since each audio message
+    has its own."""
 
     encoding: SocketEncoding = "mulaw"
     sample_rate: LiveSampleRate = 8000
@@ -98,7 +98,7 @@ class Audio(STTClientMessage):
 
 
 class Config(STTClientMessage):
-    """Changes the options that it has."""
+    """Changes the options that it contains."""
 
     languages: Languages | None = None
     continuous_mode: bool = False
@@ -258,7 +258,7 @@ class SttConversation(ListeningConversation):
         await self._listener.input.accept(data, encoding, sample_rate)
 
     async def summarise(self) -> None:
-        """Sends the summary, after the charge so that it agrees with the ledger."""
+        """Sends the summary; called after the charge, so that both agree."""
         audio = self._listener.input
         await audio.settle()
         live = self._listener.live

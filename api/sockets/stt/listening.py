@@ -27,7 +27,7 @@ from pipelines.stt.session import LiveSession
 from telemetry.tracing import request_id
 
 Data = TypeVar("Data", str, bytes)
-HELD_BACK_S = 0.1  # most audio that resamplers, frames and noise reduction hold back
+HELD_BACK_S = 0.1  # maximum audio that resamplers, frames and noise reduction hold back
 
 
 class SocketListener(ABC):
@@ -36,8 +36,8 @@ class SocketListener(ABC):
     def __init__(
         self, socket: SocketSession, speech: SpeechServices, ended: Callable[[], Awaitable[None]]
     ) -> None:
-        """Listens to nothing before `start`. `ended` is awaited after the last event of a channel
-        whose audio has ended."""
+        """Takes no audio before `start`. `ended` is awaited after the last event of a channel whose
+        audio has ended."""
         self.input = AudioInput(socket, speech.billing, speech.live_transcription.limits)
         self.options = SessionOptions()
         self.processed_s = 0.0  # length of the audio that was processed
@@ -51,11 +51,11 @@ class SocketListener(ABC):
         self._ended = ended
         self.granted_speakers: SpeakerChoice = False  # speakers that the client secret allows
         self._emitting: asyncio.Task[None] | None = None
-        self._order = asyncio.Lock()  # held while an event is sent, as they come from several tasks
+        self._order = asyncio.Lock()  # held while an event is sent, since several tasks send events
 
     @property
     def unheard_s(self) -> float:
-        """Seconds of accepted audio whose text was not sent yet."""
+        """Seconds of accepted audio whose text has not been sent yet."""
         accepted_s = self.input.received_s - self.live_from_s
         seconds = 0.0 if self.live is None else self.live.unheard_s(accepted_s)
         return seconds if seconds > HELD_BACK_S else 0.0
@@ -130,7 +130,7 @@ class SocketListener(ABC):
         return codes
 
     def commit(self) -> None:
-        """Ends the utterance after the audio accepted so far; adds its id to `committed` then."""
+        """Ends the utterance after the audio accepted so far, and adds its id to `committed`."""
         self.input.inbox.put("commit")
 
     async def close(self) -> None:
@@ -189,7 +189,7 @@ class ListeningConversation(Conversation):
         self.listeners: Sequence[SocketListener] = ()  # one per channel
         self._decoder: LiveDecoder | None = None
         self._close_code = close_codes.NORMAL
-        self._timeout: tuple[str, int] | None = None  # error and close code of a silent client
+        self._timeout: tuple[str, int] | None = None  # error and close code for a silent client
         self._ended = 0  # listeners that have ended
         self._is_closing = self._is_over = self._is_taking = False
 
@@ -247,10 +247,10 @@ class ListeningConversation(Conversation):
             self.socket.finish(self._close_code)
 
     def timed_out(self, message: str, code: int) -> bool:
-        """Lets a client that has fallen silent have the text of its audio before the error."""
+        """Sends a client that has fallen silent the text of its audio before the error."""
         if message != self.silence[1]:
             return False
-        if self._is_taking:  # a piece that is charged and not heard yet
+        if self._is_taking:  # a piece that is charged, but not recognised yet
             self.socket.timeouts.set("audio", *self.silence)
             return True
         if self._is_closing or not self.is_busy:
@@ -284,7 +284,7 @@ class ListeningConversation(Conversation):
 
     async def accept_encoded(self, data: bytes) -> None:
         """Decodes audio and passes it on. Data that cannot be decoded ends the session, after the
-        events of the audio before it. Raises InsufficientCredit."""
+        events about earlier audio. Raises InsufficientCredit."""
         assert self._decoder is not None
         if not await self._accept_decoded(self._decoder.decode(data)):
             await self._finish(whole=False)
@@ -335,8 +335,8 @@ class ListeningConversation(Conversation):
             self._is_taking = False
 
     async def _finish(self, *, whole: bool = True) -> None:
-        """Ends the audio; the session ends after the events about it. `whole` includes the audio
-        that decoder and resampler hold back. Raises InsufficientCredit."""
+        """Ends the audio; the session ends after the events about it. `whole` adds the audio that
+        decoder and resampler hold back. Raises InsufficientCredit."""
         self._is_closing = True
         self.socket.timeouts.clear("audio")
         if whole and self._decoder is not None:
@@ -353,7 +353,7 @@ def words_of(transcript: LiveTranscript) -> Sequence[Word]:
 
 
 def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
-    """Splits a text, which lasts `seconds` from `start_s` on, into words by their letters."""
+    """Splits a text into words, among which the time is divided by their letters."""
     return [
         Word(
             text[span.text_start : span.text_end],

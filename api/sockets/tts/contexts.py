@@ -20,8 +20,8 @@ from pipelines.tts.session import (
 )
 
 SSML_END = "</speak>"
-# Pause after which an unfinished sentence is spoken in automatic mode; language models do not pause
-# as long.
+# Pause after which an unfinished sentence is spoken in automatic mode; language models make shorter
+# pauses.
 QUIET_S = 0.5
 DEFAULT_DELAY_MS = 3000
 DEFAULT_THRESHOLD = 1000  # characters
@@ -55,7 +55,7 @@ class AutoFlush:
         self._language = language
 
     def added(self) -> None:
-        """Flushes what the rules allow, after text was added to the buffer."""
+        """Flushes the text that the rules allow, after text was added to the buffer."""
         text = self._context.buffered
         if is_ssml(text):  # spoken as a whole
             end = text.find(SSML_END)
@@ -70,7 +70,7 @@ class AutoFlush:
         self._watch(fresh=ready > 0)
 
     def flush(self) -> None:
-        """Flushes the whole buffer; if too many flushes are queued, joins it to the last."""
+        """Flushes the whole buffer; if too many flushes are queued, appends it to the last one."""
         self.stop()
         if self._context.is_closing:
             return

@@ -107,7 +107,7 @@ class TtsConversation(ContextsConversation):
             self.session.finish()
 
     def _with_context(self, fault: ClientFault, body: Any) -> ClientFault:
-        """Adds the id of the context that the body names, if it is open, to a fault."""
+        """Adds the id of the context in the body to a fault, if that context is open."""
         context_id = body.get("context_id") if isinstance(body, dict) else None
         if isinstance(context_id, str) and context_id in self.contexts:
             return ClientFault(fault.message, tts_error(fault.message, context_id))
@@ -136,7 +136,7 @@ def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
     rate = config.sample_rate_hertz
     if encoding not in ENCODINGS:
         raise ClientFault(f"Unsupported audio_encoding: {excerpt(encoding)}")
-    if rate not in SAMPLE_RATES:  # may be a float, since JSON does not tell 16000 from 16000.0
+    if rate not in SAMPLE_RATES:  # may be a float: JSON does not distinguish 16000 from 16000.0
         raise ClientFault(f"Unsupported sample_rate_hertz: {excerpt(rate)}")
     return encoding, int(rate)
 

@@ -23,7 +23,7 @@ EXCERPT_CHARACTERS = 100  # most characters of an invalid value that an error re
 
 
 def clamped(limits: tuple[float, float]) -> AfterValidator:
-    """Returns a validator that moves numbers into the limits."""
+    """Returns a validator that clamps numbers to the limits."""
     low, high = limits
     return AfterValidator(lambda value: min(max(value, low), high))
 
@@ -34,7 +34,7 @@ def pitch_ratio(semitones: float) -> float:
 
 
 class LenientModel(RequestModel):
-    """Base class of models in which every field that is null counts as absent."""
+    """Base class of models in which a null field counts as absent."""
 
     @model_validator(mode="before")
     @classmethod
@@ -45,13 +45,13 @@ class LenientModel(RequestModel):
 
 
 class TTSClientMessage(LenientModel):
-    """Base class of the client's messages: the value of the message's key."""
+    """Base class of the client's messages: a message is one key, and this is its value."""
 
     context_id: str | None = Field(default=None, max_length=256)
 
 
 class AudioConfig(LenientModel):
-    """Audio format. Any value is accepted here, since the conversation words the errors."""
+    """Audio format. Any value is accepted here, since the conversation reports the errors."""
 
     audio_encoding: Any = "LINEAR16"
     sample_rate_hertz: Any = 16_000
@@ -109,7 +109,7 @@ def parse_message(text: str) -> tuple[str, Any]:
 
 
 def excerpt(value: Any) -> str:
-    """Returns an invalid value for an error message: a string as it is, others as JSON, cut."""
+    """Returns an invalid value for an error message, shortened; values except strings as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}..."
 
@@ -118,15 +118,15 @@ class TtsWire(ContextWire):
     """Writes the events of a context."""
 
     def __init__(self, context_id: str, unread: Sequence[str] = ()) -> None:
-        """Writes events with `context_id`. The list `unread` grows while the context speaks."""
+        """Writes events with `context_id`. `unread` (unreadable text) grows during the speech."""
         self._context_id = context_id
         self._unread = unread
-        self._reported = 0  # number of `unread` that events of flushes have named
+        self._reported = 0  # number of items of `unread` that were reported
         self._id_json = json.dumps(context_id)
         self._dropped: dict[str, None] = {}
 
     def audio(self, chunk: EncodedChunk) -> str:
-        """Writes JSON by hand, since validating a model would cost more than all other work."""
+        """Writes the JSON directly: validating a model would cost more than all other work."""
         words = "" if chunk.words is None else f",{json_text(timings_json(chunk.words))[1:-1]}"
         audio = b64encode(chunk.data).decode("ascii")
         return f'{{"audio_chunk":{{"context_id":{self._id_json},"audioContent":"{audio}"{words}}}}}'

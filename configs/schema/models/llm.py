@@ -39,7 +39,7 @@ class GgufConfig(StrictModel):
     @model_validator(mode="after")
     def _own_files_are_declared(self) -> Self:
         if self.weights.startswith("/") != self.unverified:
-            raise ValueError("weights: a path needs unverified: true, and a name must not have it")
+            raise ValueError("weights: a path needs unverified: true, an artefact forbids it")
         return self
 
 
@@ -63,15 +63,15 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: as above
     threads: int = Field(default=0, ge=0)  # 0: as many as cores
     batch_tokens: int = Field(default=256, ge=32)  # prompt tokens between checks for cancellation
-    # Type of keys and values; q8_0 halves the memory, and takes 1.6 times as long for a prompt.
+    # Type of cached keys and values; q8_0 halves the memory, but prompts take 1.6 times as long.
     cache_type: Literal["f16", "q8_0"] = "f16"
     # Memory for prompts of chats that lost their slot, at most a quarter of free memory.
     kept_chats_mb: int = Field(default=512, ge=0)
-    # A file in this folder with support for tools. Without it the template of the GGUF is used,
-    # and tools only if it writes their calls as Hermes models do.
+    # A chat template in this folder that supports tools. Without it, the GGUF's template is used,
+    # with tools only if it writes their calls like Hermes models.
     chat_template: str | None = None
     reviews_calls: bool = False  # drops tool calls with invented arguments, as small models write
-    # Layers on a GPU, with another build of xllamacpp: PyPI's for Linux computes on the CPU only.
+    # Layers on a GPU. They need another build of xllamacpp: PyPI's for Linux uses only the CPU.
     gpu_layers: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ class HubChatConfig(LocalChatConfig):
     context_tokens: int = Field(ge=64)  # per stream
     parallel: int = Field(default=64, ge=1)  # streams generated together; more streams wait
     tools: Literal["hermes", "none"] = "none"  # notation of tool calls; hermes: JSON between tags
-    tools_argument: str = "tools"  # name of the tools in the chat template
+    tools_argument: str = "tools"  # the chat template's variable for the tools
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"  # unquantised parts and the cache
 
 
@@ -118,11 +118,11 @@ class VllmChatConfig(HubChatConfig):
 
     engine: Literal["vllm"]
     # Loads unquantised weights in 4 bits (bitsandbytes), or in 8 on GPUs with FP8. Weights that are
-    # quantised already, such as by AWQ, GPTQ or FP8, say so themselves.
+    # already quantised, as by AWQ, GPTQ or FP8, declare it themselves.
     quantization: Literal["bitsandbytes", "fp8"] | None = None
     # Share of each GPU's memory for weights and cache. A swap loads the new model beside the old.
     gpu_memory_utilization: float = Field(default=0.9, gt=0, lt=1)
-    tensor_parallel_size: int = Field(default=1, ge=1)  # GPUs that share the model, as `num_gpus`
+    tensor_parallel_size: int = Field(default=1, ge=1)  # GPUs of the model; equals `num_gpus`
     enforce_eager: bool = False  # without CUDA graphs: slower, with a quicker start
 
 
@@ -139,7 +139,7 @@ class UpstreamConfig(LanguageModelConfig, UpstreamModelConfig):
 
     engine: Literal["openai_upstream"]
     context_tokens: int = Field(ge=64)  # per stream
-    fields: tuple[str, ...] = OPENAI_FIELDS  # fields that it reads; others are not sent
+    fields: tuple[str, ...] = OPENAI_FIELDS  # fields that the service reads; others are not sent
     # Whether answers are begun speculatively; an API charges for them.
     drafts: bool = False
     first_token_s: float = Field(default=60.0, gt=0)  # timeout of the first piece of an answer

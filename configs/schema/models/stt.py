@@ -13,14 +13,14 @@ class WhisperGuards(ModelConfig):
 
     artefact: str  # name in the catalogue of weights
     translates: bool = True  # whether a multilingual model was trained to translate into English
-    languages: tuple[str, ...] = ()  # trained languages; empty: all that its tokens name
+    languages: tuple[str, ...] = ()  # trained languages; empty: all for which it has tokens
     retry_padding_s: float = Field(default=12.0, ge=0.2, le=30.0)  # silence after doubtful speech
-    # Requests decoded together. On one thread four take 0.87 of the time of one by one.
+    # Requests decoded together. On one thread, four together take 0.87 of the time of four calls.
     batch_size: int = Field(default=4, ge=1, le=64)
     retry_logprob: float = Field(default=-1.0, le=0)  # less likely texts are decoded again
     compression_ratio_threshold: float = Field(default=2.4, gt=1)  # above it a text is repetitive
     retry_temperature: float = Field(default=0.0, ge=0)  # temperature of the second decoding
-    # Errors in percent of characters, by language, from `benchmarks.stt.languages.scripts`.
+    # Character error rate in percent, by language, from `benchmarks.stt.languages.scripts`.
     character_errors: dict[str, float] = {}
 
 
@@ -70,12 +70,12 @@ class OnnxAsrConfig(ModelConfig):
 
     engine: Literal["onnx_asr"]
     artefact: str  # name in the catalogue of weights
-    # NeMo's decoders have onnx-asr's names: TDT and RNN-T transducers, and CTC.
+    # Architecture and decoder, as onnx-asr names them; NeMo has TDT and RNN-T transducers, and CTC.
     architecture: Literal[
         "moonshine", "nemo-conformer-tdt", "nemo-conformer-rnnt", "nemo-conformer-ctc"
     ]
     quantization: Literal["int8"] | None = None  # suffix in the names of NeMo's files
-    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes; it does not say which
+    languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes; it detects no language
     threads: int = Field(default=1, ge=1, le=64)  # threads per call
     workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
     # Limit for Moonshine. English has up to 6; scripts other than Latin have twice as many.
@@ -88,10 +88,10 @@ class UpstreamSTTConfig(UpstreamModelConfig):
     engine: Literal["openai_transcriptions"]
     languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes that it transcribes
     translates: bool = False  # whether it has /audio/translations, into English
-    # verbose_json has languages and confidences and, with `words`, word times.
+    # verbose_json contains the language and confidences and, with `words`, word times.
     response_format: Literal["verbose_json", "json"] = "verbose_json"
     words: bool = True  # requests word times; otherwise they are estimated
-    # Whether live speech is sent before it ends, for interims; an API charges each.
+    # Whether live speech is sent before it ends, for interims; an API charges for each of them.
     interims: bool = False
     answer_s: float = Field(default=20.0, gt=0)  # timeout of a whole answer
 

@@ -28,7 +28,7 @@ class VoiceConfig(StrictModel):
     description: str | None = None
     categories: tuple[Category, ...] = ()
     is_native: bool = True  # false: the timbre is that of another language's voice
-    # Percent of the characters that a recogniser wrote wrongly (benchmarks/tts/languages.md).
+    # Character error rate in percent, by a recogniser (benchmarks/tts/languages.md).
     character_errors: float | None = None
 
 
@@ -101,7 +101,7 @@ class CsmConfig(SpeechModelConfig):
     dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
     temperature: float = Field(default=0.9, gt=0.0)  # at a stability of 1
     top_k: int = Field(default=50, ge=1)
-    parallel: int = Field(default=4, ge=1, le=4)  # sentences in a step; more take turns
+    parallel: int = Field(default=4, ge=1, le=4)  # sentences per step; further ones take turns
     voices: tuple[VoiceConfig, ...] = Field(default=(), max_length=0)
 
 
@@ -122,7 +122,7 @@ class PocketConfig(SpeechModelConfig):
 class UpstreamVoiceConfig(VoiceConfig):
     """A voice of another service."""
 
-    voice: str | None = None  # its name there; by default the key
+    voice: str | None = None  # the service's name of the voice; by default the key
 
 
 class UpstreamTTSConfig(UpstreamModelConfig, SpeechModelConfig):
@@ -132,7 +132,7 @@ class UpstreamTTSConfig(UpstreamModelConfig, SpeechModelConfig):
     voices: tuple[UpstreamVoiceConfig, ...] = Field(min_length=1)
     response_format: Literal["pcm", "wav"] = "pcm"  # 16 bits, mono
     sample_rate: int = Field(default=24_000, ge=8_000, le=48_000)  # Hz
-    speed: bool = False  # whether it changes the tempo itself
+    speed: bool = False  # whether the service changes the tempo itself
     crosses_languages: bool = False  # whether each voice speaks the languages of all
     fields: dict[str, JsonValue] = {}  # further fields of each request's body
     first_audio_s: float = Field(default=20.0, gt=0)  # timeout of the first audio

@@ -12,7 +12,7 @@ class UpstreamModelConfig(ModelConfig):
 
     # Base URL before the path of the operation, such as /chat/completions; no password or query.
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
-    model: str  # its name there
+    model: str  # the service's name of the model
     key_env: str | None = None  # the environment variable with the API key
     ca_file: str | None = None  # certificate authorities in addition to the system's
     parallel: int = Field(default=32, ge=1)  # answers at once; more requests wait

@@ -45,7 +45,7 @@ def upgrade() -> None:
 
 
 def _forbid_changes(table: str) -> None:
-    """Let rows be added and read only, whatever the program that holds the connection."""
+    """Allow only additions and reads of rows, by any program that connects."""
     if op.get_bind().dialect.name == "sqlite":
         for change in ("UPDATE", "DELETE"):
             op.execute(

@@ -32,7 +32,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    # The release before knows neither of these kinds, and would keep their files for ever.
+    # The previous release does not know these kinds, and would keep their files forever.
     chapters = "FROM job_file WHERE kind = 'chapters'"
     op.execute(
         "UPDATE stored_file SET expires_at = created_at "

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from api.deepgram import streams
 from models.stt.base import Transcript, TranscriptionRequest
 from tests.api.deepgram.socket_client import DeepgramClient, deepgram
 from tests.api.sockets.conftest import SocketServer
@@ -202,3 +203,15 @@ async def test_configure_changes_the_turns_that_follow_and_a_wrong_one_nothing(
     assert fake.requests[-1].language == "de"
     assert events[-1]["languages"] == ["de"] and events[-1]["languages_hinted"] == ["de"]
     assert "EagerEndOfTurn" in [one["event"] for one in events]
+
+
+async def test_a_muted_stream_outlasts_the_pings_of_its_clients(
+    turn_server: SocketServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, message, code = streams.FluxConversation.silence
+    assert seconds > 60  # LiveKit pings every 30 s, the official client every 20 s
+    monkeypatch.setattr(streams.FluxConversation, "silence", (0.3, message, code))
+    async with deepgram(turn_server, PATH, **FLUX) as client:
+        await client.receive()
+        (error,), closed, reason = await client.rest()
+    assert (error["code"], closed, reason) == ("NET-0001", 1011, message)

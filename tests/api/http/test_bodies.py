@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -40,7 +41,8 @@ HOSTILE = {
     "the same key twice": b'{"email": "a@b.co", "email": "c@d.co"}',
     "the same key twice, deep": b'{"x": [{"a": 1, "\\u0061": 2}]}',
     "not UTF-8": b'{"x": "\xff"}',
-    "a byte order mark": b"\xef\xbb\xbf{}",
+    "a byte order mark alone": BOM_UTF8,
+    "two byte order marks": BOM_UTF8 + BOM_UTF8 + b"{}",
     "UTF-16": '{"x": 1}'.encode("utf-16"),
     "too deep": b'{"x": ' + b"[" * 64 + b"]" * 64 + b"}",
     "absurdly deep": b"[" * 9_000 + b"]" * 9_000,
@@ -58,6 +60,31 @@ async def test_hostile_json_is_refused_with_400(
     assert answer.status_code == 400
     assert answer.json()["error"] == "invalid_json"
     assert "a@b.co" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "é"}], "stream": False}),
+        ("/openai/v1/responses", {"input": "é", "store": False}),
+        ("/tts/explain", {"text": "é"}),
+        ("/v1/text-to-speech/Ann", {"text": 5}),
+        ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"}),
+    ],
+)
+async def test_a_body_may_begin_with_a_byte_order_mark(
+    client: httpx.AsyncClient, auth: dict[str, str], path: str, body: dict[str, Any]
+) -> None:
+    accepted = "application/json, text/event-stream"
+    headers = {**auth, "Content-Type": "application/json", "Accept": accepted}
+    text = json.dumps(body, ensure_ascii=False).encode()
+    answers = [
+        await client.post(path, content=content, headers=headers)
+        for content in (text, BOM_UTF8 + text)
+    ]
+    assert {answer.status_code for answer in answers} <= {200, 400}
+    assert answers[0].status_code == answers[1].status_code
+    assert "invalid_json" not in answers[1].text and "not JSON" not in answers[1].text
 
 
 def test_json_is_accepted_up_to_the_nesting_limit() -> None:

@@ -10,15 +10,17 @@ from configs.settings import Settings
 from tests.api.local_server import local_settings
 
 PAGE = "https://app.example"
+APPS = ("chrome-extension://knldjmfmopnpolahpmmgbagdohdnhkik", "tauri://localhost")
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return replace(local_settings(tmp_path), cors_origins=(PAGE,), admits_local_pages=True)
+    return replace(local_settings(tmp_path), cors_origins=(PAGE, *APPS), admits_local_pages=True)
 
 
-async def preflight(client: httpx.AsyncClient, origin: str) -> httpx.Response:
+async def preflight(client: httpx.AsyncClient, origin: str, **headers: str) -> httpx.Response:
     asks = {
+        **headers,
         "Origin": origin,
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization,content-type,idempotency-key",
@@ -33,6 +35,20 @@ async def test_a_page_of_a_listed_origin_may_send_requests(client: httpx.AsyncCl
     assert "POST" in answer.headers["Access-Control-Allow-Methods"]
     assert "idempotency-key" in answer.headers["Access-Control-Allow-Headers"]
     assert "Access-Control-Allow-Credentials" not in answer.headers  # there are no cookies
+
+
+@pytest.mark.parametrize("origin", [PAGE, *APPS, "http://localhost:9000"])
+async def test_a_private_address_answers_the_browser_that_asks_first(
+    client: httpx.AsyncClient, origin: str
+) -> None:
+    asks = {"Access-Control-Request-Private-Network": "true"}
+    answer = await preflight(client, origin, **asks)
+    assert answer.status_code == 200
+    assert answer.headers["Access-Control-Allow-Origin"] == origin
+    assert answer.headers["Access-Control-Allow-Private-Network"] == "true"
+    refused = await preflight(client, "https://evil.example", **asks)
+    assert refused.status_code == 400
+    assert "Access-Control-Allow-Origin" not in refused.headers
 
 
 async def test_pages_of_this_machine_may_send_requests_from_any_port(

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Literal
+from uuid import uuid4
 
 import httpx
 import openai
@@ -16,11 +18,14 @@ from api.http.errors import ApiError
 from api.services import Services
 from db.database import utc_now
 from db.jobs.jobs import Job
+from db.voices.voices import VoiceConsent
 from models.errors import EngineLost
+from pipelines.billing.operation import Operation, made_at
 from pipelines.jobs import batches, leases
-from tests.api.money import Books
+from tests.api.money import Books, principal_of
 from tests.api.native.jobs import doing
 from tests.api.native.jobs.doing import claim, do, do_next
+from tests.api.openai.owned import CONSENTS
 from tests.plans import raise_plans
 
 Headers = dict[str, str]
@@ -347,6 +352,50 @@ async def test_lists_are_read_page_by_page_newest_first(
     assert (await api.files.delete(file.id)).deleted
     with pytest.raises(openai.NotFoundError):
         await api.files.retrieve(file.id)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_client_may_delete_the_files_that_it_lists(
+    api: AsyncOpenAI, client: httpx.AsyncClient, auth: Headers, order: Literal["asc", "desc"]
+) -> None:
+    lines = ("x.jsonl", line(1).encode())
+    for _ in range(3):
+        await asyncio.gather(*(api.files.create(file=lines, purpose="batch") for _ in range(3)))
+    deleted = 0
+    async for file in api.files.list(limit=2, order=order):
+        deleted += (await api.files.delete(file.id)).deleted
+    assert deleted == 9 and (await api.files.list()).data == []
+    for unknown in (f"file-{uuid4().hex}", f"file-{'f' * 12}{uuid4().hex[12:]}"):
+        with pytest.raises(openai.NotFoundError, match="nothing with that id"):
+            await api.files.list(after=unknown)
+    far = await api.files.list(after=f"file-{'f' * 12}7{uuid4().hex[13:]}")
+    assert far.data == []
+
+
+async def test_a_client_may_delete_the_consents_that_it_lists(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    principal = await principal_of(services, auth)
+    for number in range(5):
+        identity = Operation().new_id("voice")
+        consent = VoiceConsent(
+            id=identity,
+            created_at=made_at(identity) or utc_now(),
+            workspace_id=principal.workspace_id,
+            name=f"{number}",
+            language="en",
+            phrase="I agree.",
+            embedding=b"",
+        )
+        await services.infrastructure.database.run(partial(Session.add, instance=consent))
+    names, after = "", ""
+    while page := (await client.get(f"{CONSENTS}?limit=2{after}", headers=auth)).json()["data"]:
+        for consent in page:
+            names += consent["name"]
+            assert (await client.delete(f"{CONSENTS}/{consent['id']}", headers=auth)).is_success
+        after = f"&after={page[-1]['id']}"
+    assert sorted(names) == [*"01234"]  # those of one millisecond in any order
+    assert (await client.get(f"{CONSENTS}?after={uuid4()}", headers=auth)).status_code == 404
 
 
 async def test_the_files_of_an_ended_batch_are_deleted_individually(

@@ -37,6 +37,14 @@ async def test_a_command_is_transcribed_and_charged_for_its_seconds(
     assert await home.units("stt") - before == 1600
 
 
+async def test_a_command_may_be_in_any_language(home: Home, heard: FakeTranscriber) -> None:
+    async with home.client(version=None) as client:
+        await say(client, loud(1.0), quiet(0.6), language="auto")
+        answer = await client.receive()
+    assert answer is not None and answer[0] == "transcript"
+    assert heard.requests[-1].language is None
+
+
 async def test_all_utterances_of_a_command_are_one_transcript(
     home: Home, heard: FakeTranscriber
 ) -> None:

@@ -196,7 +196,7 @@ def test_the_plan_command_sets_the_plan_of_a_workspace(capsys: pytest.CaptureFix
     assert "is on Enterprise, paid annual" in output_of(
         capsys, "plan", "enterprise", "--cycle", "annual"
     )
-    with pytest.raises(SystemExit, match="is no plan; `antiphon plans` lists them"):
+    with pytest.raises(SystemExit, match="is not a plan; `antiphon plans` lists them"):
         main(["plan", "gold"])
     with pytest.raises(SystemExit, match="no such workspace"):
         main(["plan", "pro", "--workspace", "1"])

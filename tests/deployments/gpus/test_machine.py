@@ -130,7 +130,7 @@ def test_a_machine_without_a_usable_gpu_is_told_the_remedy(
 
 
 def test_a_machine_without_a_driver_is_told_which_one_to_install(smi: Install) -> None:
-    assert problem().startswith("there is no nvidia-smi, so no driver of an NVIDIA GPU: install")
+    assert problem().startswith("nvidia-smi is missing, so no NVIDIA driver works: install")
 
 
 def test_a_hanging_driver_is_not_waited_for(smi: Install, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -538,7 +538,7 @@ def test_a_service_that_does_not_run_is_a_sentence(
     monkeypatch.setenv("RAY_DASHBOARD_PORT", "1")
     message = refused(capsys, write(tmp_path, config_without_weights()))
     assert message.startswith("Ray's dashboard does not answer at http://127.0.0.1:1 (")
-    assert message.endswith("RAY_DASHBOARD_PORT, and CLUSTER_ADDRESS if it has one?")
+    assert message.endswith("with the same RAY_DASHBOARD_PORT and CLUSTER_ADDRESS?")
 
 
 def test_on_exposed_clusters_the_command_sends_the_cluster_token(

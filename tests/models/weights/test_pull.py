@@ -309,7 +309,7 @@ def test_a_wrong_catalogue_is_an_error_that_names_it(
         with pytest.raises(SettingsError, match=re.escape(f"{place}") + ".*" + message):
             WeightStore(root)
     monkeypatch.setenv("ANTIPHON_CATALOGUE", str(tmp_path / "catalogue.json"))
-    with pytest.raises(SettingsError, match="has to end in .yaml"):
+    with pytest.raises(SettingsError, match="must end in .yaml"):
         WeightStore(root)
 
 

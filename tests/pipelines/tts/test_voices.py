@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -162,7 +163,7 @@ async def test_forget_clears_the_voice_cache_of_this_process_only(
     assert await elsewhere.find(workspace_id, "ann") is not None
     own.forget(voice_id, pack_digest(PACK))
     assert not len(own._voices) and len(elsewhere._voices)
-    monkeypatch.setattr("pipelines.tasks.time.monotonic", lambda: 1e12)
+    monkeypatch.setattr("pipelines.tasks.time", SimpleNamespace(monotonic=lambda: 1e12))
     assert await elsewhere.find(workspace_id + 1, "ann") is None
     assert await elsewhere.find(workspace_id, "ann") is not None
 

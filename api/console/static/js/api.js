@@ -1,4 +1,4 @@
-// Requests to the service. Failures are ApiErrors that say what happened and how to go on.
+// Requests to the service. Failures are ApiErrors that say what happened and what to do.
 import { t } from "./i18n.js";
 import { credential, expire, isLocked, noteLimits, operatorToken } from "./session.js";
 
@@ -11,12 +11,12 @@ export class ApiError extends Error {
     super(message);
     this.status = status; // 0: no answer came
     this.code = code;
-    this.wait = wait; // seconds after which it may be asked again
-    this.isEnd = isEnd; // of the session: Enter says it
+    this.wait = wait; // seconds until the request may be repeated
+    this.isEnd = isEnd; // the session has ended, which Enter reports
   }
 }
 
-// Also on pages without https, where crypto.randomUUID is missing.
+// Works also on pages without https, where crypto.randomUUID is missing.
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].join("-");
 
 export const aborted = (error) => error?.name === "AbortError";
@@ -44,11 +44,11 @@ export async function call(path, { json, open = false, credentialToUse, ...optio
 
 export const ask = async (path, options) => (await call(path, options)).json();
 
-// The same with the operator's token, whose end is not that of the workspace's session.
+// Calls with the operator's token; if it has expired, the workspace's session continues.
 export const callAsOperator = (path, options) => call(path, { ...options, credentialToUse: operatorToken() || "-" });
 export const askAsOperator = async (path, options) => (await callAsOperator(`/operator/${path}`, options)).json();
 
-// `isOwn`: the credential of this page was sent, and not one that is only being tried.
+// `isOwn`: the page's own credential was sent, not one that is only being tried.
 async function failure(status, headers, text, isOwn) {
   let body = {};
   try {
@@ -72,15 +72,15 @@ export function formOf(fields, ...files) {
   return form;
 }
 
-// A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, says so by
-// `onWait`, and is sent again: with the same Idempotency-Key, so that nothing is done or charged twice.
+// A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, calls
+// `onWait`, and sends the form again, with the same Idempotency-Key: nothing is done or charged twice.
 export async function upload(path, form, { method = "POST", onProgress = () => {}, onWait = () => {}, signal } = {}) {
   const once = newId();
   for (let tries = 0; ; tries += 1) {
     try {
       return await send(method, path, form, once, onProgress, signal);
     } catch (error) {
-      const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first, to its end
+      const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first attempt is still running
       if (aborted(error) || !(error.status === 0 || isRunning) || tries === MOST_TRIES) throw error;
       onWait();
       await networkAfter(FIRST_WAIT_MS * 2 ** tries, signal);
@@ -127,7 +127,7 @@ function send(method, path, form, once, onProgress, signal) {
   });
 }
 
-// After `ms`, or, without a network, as soon as there is one.
+// Resolves after `ms` or, while there is no network, as soon as there is one.
 function networkAfter(ms, signal) {
   return new Promise((resolve, reject) => {
     const over = new AbortController();
@@ -143,7 +143,7 @@ function networkAfter(ms, signal) {
   });
 }
 
-// What a list has; nothing where the key lacks the scope or the model is not up.
+// The items of a list; none if the key lacks the scope or the model is not up.
 export async function list(path, name) {
   try {
     return (await ask(path))[name];

@@ -1,4 +1,4 @@
-// Charts as SVG, each with its numbers as text for those who do not see it.
+// Charts as SVG, each with its numbers as text for users who cannot see it.
 import { h } from "./ui.js";
 import { svg } from "./icons.js";
 
@@ -6,7 +6,7 @@ const narrow = matchMedia("(max-width: 639px)");
 const width = () => (narrow.matches ? 340 : 640); // units; text keeps its size on phones
 narrow.addEventListener("change", () => document.querySelectorAll(".chart").forEach((one) => one.replaceWith(one.draw())));
 
-// A chart of what `content` draws in a width; `draw` makes it again.
+// A chart that `content` draws for a width; `draw` draws it again.
 function chart(title, height, content) {
   const picture = svg("svg", { viewBox: `0 0 ${width()} ${height}`, role: "img", "aria-label": title }, ...content(width()));
   return Object.assign(h("figure.chart", h("figcaption.hint", title), picture), { draw: () => chart(title, height, content) });
@@ -69,7 +69,7 @@ export const lineChart = (title, lines, { ticks = [], from = 0 } = {}) => chart(
   return drawn;
 });
 
-// Likeness of a few, as bars from 0 to 1: [name, value, class].
+// Similarities as bars from 0 to 1: [name, value, class].
 const RANK = 24; // units of height
 
 export const rankChart = (title, rows, show) => chart(title, rows.length * RANK, (WIDTH) => {

@@ -58,7 +58,7 @@ function requests({ method = "POST", path, json, form, files, streams }) {
 }
 
 function fetched({ method = "POST", path, json, form, files, streams }) {
-  const lines = ["const key = process.env.ANTIPHON_KEY; // never in a page that others open"];
+  const lines = ["const key = process.env.ANTIPHON_KEY; // keep it out of public pages"];
   const isForm = form || files;
   if (isForm) {
     lines.push("const form = new FormData();");
@@ -114,7 +114,7 @@ function shown(request) {
 }
 
 // A button that opens the drawer; `current()` gives the requests as the panel would send them now, or
-// throws what is wrong with them, which `place` then shows.
+// throws the problem, which `place` then shows.
 export const codeButton = (current, place) =>
   button(t("code.open"), () => {
     let requests = [];

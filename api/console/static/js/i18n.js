@@ -7,7 +7,7 @@ const CATALOGUES = { en: async () => en };
 let texts = en;
 export let language = "en";
 
-// Takes the first language of the browser that has a catalogue; English fills its gaps.
+// Uses the browser's first language that has a catalogue; English fills gaps.
 export async function chooseLanguage() {
   for (const wanted of navigator.languages || []) {
     const code = wanted.split("-")[0].toLowerCase();
@@ -19,8 +19,8 @@ export async function chooseLanguage() {
   document.documentElement.lang = language;
 }
 
-// The text of a key, with `{name}` replaced by its value. `{n}` of 1 chooses the key `….one`, and an owner, who
-// pays nothing, `….free`; of the texts of prices, an owner reads only that.
+// The text of a key, with `{name}` replaced by its value. If `{n}` is 1, the key `….one` is used. An owner, who
+// pays nothing, gets `….free`, and of texts about prices only that.
 export function t(key, values = {}) {
   const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
   const chosen = key + variant;
@@ -34,7 +34,7 @@ const shown = (value) => (typeof value === "number" ? number(value) : String(val
 
 export const number = (value, digits = 0, least = 0) => value.toLocaleString(undefined, { minimumFractionDigits: least, maximumFractionDigits: digits });
 
-// Small amounts keep the digits that matter; a balance needs more, so that each request moves it.
+// Small amounts keep their significant digits; a balance has more, so that each request changes it.
 export function usd(amount, most = 2) {
   const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : most;
   return `${amount.toLocaleString(undefined, { minimumFractionDigits: 2, maximumFractionDigits: digits })} USD`;

@@ -1,4 +1,4 @@
-// The frame: Enter or the panels, by whether a credential is there and accepted.
+// The frame: the panels if there is an accepted credential, otherwise Enter.
 import { ask } from "./api.js";
 import { closeSockets } from "./audio/socket.js";
 import { hush } from "./audio/player.js";
@@ -16,12 +16,12 @@ const panelNames = () => [...(session.workspace ? PANELS : []), ...(operatorToke
 const app = document.getElementById("app");
 const skip = document.getElementById("skip");
 
-let frame = null; // of the workspace that is signed in; kept, detached, while its session has ended
+let frame = null; // frame of the signed-in workspace; kept, detached, after its session has ended
 let panels = new Map();
 let chosen = null;
 
 skip.addEventListener("click", (event) => {
-  event.preventDefault(); // the hash is the router's
+  event.preventDefault(); // the router owns the hash
   document.getElementById("main")?.focus();
 });
 
@@ -58,7 +58,7 @@ function makeFrame() {
 
 const closeDialogs = () => document.querySelectorAll("dialog").forEach((one) => one.close());
 
-// The panel that was chosen is shown no more: it is silent, and takes back what it shows only once.
+// Hides the chosen panel: stops its sound, and removes what it may show only once.
 function hide() {
   hush();
   panels.get(chosen)?.hide?.();
@@ -66,7 +66,7 @@ function hide() {
 
 async function showPanel({ name, rest }) {
   if (!frame?.isConnected) return;
-  closeDialogs(); // they belong to the page before
+  closeDialogs(); // they belong to the previous page
   if (!panelNames().includes(name)) return go(panelNames()[0]);
   const first = chosen === null;
   const mine = frame;
@@ -80,7 +80,7 @@ async function showPanel({ name, rest }) {
     frame.main.replaceChildren(waiting);
     try {
       const module = await import(`./panels/${name}.js`);
-      if (mine !== frame || chosen !== name) return; // a panel that is dropped would leave its listeners
+      if (mine !== frame || chosen !== name) return; // otherwise the discarded panel would leave its listeners behind
       panel = panels.get(name) || module.default();
     } catch (error) {
       console.warn(error);
@@ -97,7 +97,7 @@ async function showPanel({ name, rest }) {
   if (!first) panel.element.querySelector("h1")?.focus({ preventScroll: true });
 }
 
-// Shows the panels to a credential, or throws what the service says about it.
+// Shows the panels for a credential, or throws the service's error about it.
 async function enter(secret, user) {
   const identity = await ask("/auth/workspace", { credentialToUse: secret });
   const before = session.workspace || kept;
@@ -115,7 +115,7 @@ async function enter(secret, user) {
   await showPanel(route());
 }
 
-// Shows the operator's page alone, to one without a workspace.
+// Shows only the operator's page, to an operator without a workspace.
 async function enterAsOperator(token) {
   await ask("/operator/overview", { credentialToUse: token });
   keepOperator(token);
@@ -125,7 +125,7 @@ async function enterAsOperator(token) {
   await showPanel(route());
 }
 
-let kept = null; // the workspace whose work is kept while its session has ended
+let kept = null; // the workspace whose work is kept after its session has ended
 
 // Ends all that works for the workspace, and takes its data out of the page.
 function forgetWork() {
@@ -157,7 +157,7 @@ async function showEnter({ expired = false, failure = null } = {}) {
 async function signOut() {
   const secret = credential();
   forgetWork();
-  // An API key has no session, and a token that has ended needs none.
+  // An API key has no session to end, nor has an expired token.
   const ended = secret && !isKey(secret) ? ask("/auth/logout", { method: "POST", credentialToUse: secret }).catch(() => {}) : null;
   drop();
   keepOperator(null);

@@ -4,7 +4,7 @@ import { copyButton, h } from "./ui.js";
 
 const WORD = /[\p{L}\p{N}_]/u;
 
-// Places of a pattern in a text, asked from left to right: all of them together are one pass.
+// Matches of a pattern in a text, requested from left to right: all together take one pass.
 function places(text, pattern) {
   let at = -1;
   return (from) => {
@@ -16,7 +16,7 @@ function places(text, pattern) {
   };
 }
 
-// Reads each character a bounded number of times, whatever a model writes.
+// Reads each character a bounded number of times, regardless of what a model writes.
 function inline(text) {
   const parts = [];
   const special = places(text, /[`*_[]/g);
@@ -28,7 +28,7 @@ function inline(text) {
     return end - at;
   };
   const touches = (at, mark) => at >= 0 && at < text.length && (text[at] === mark || WORD.test(text[at]));
-  // What begins at `at`: the characters that stay before it, its element, and its end.
+  // The markup that begins at `at`: the characters to keep before it, its element, and its end.
   const element = (at) => {
     const mark = text[at];
     if (mark === "`") {
@@ -65,7 +65,7 @@ function inline(text) {
   return [...parts, text.slice(from)].filter((one) => one !== "");
 }
 
-// Lines of one kind join in one element.
+// Consecutive lines of one kind become one element.
 const KINDS = [["ul", /^\s*[-*+]\s+(.*)/], ["ol", /^\s*\d+[.)]\s+(.*)/], ["blockquote", /^>\s?(.*)/], ["p", /([^]*)/]];
 
 export function markdown(text) {

@@ -1,4 +1,4 @@
-// Lists of voices by language, and their sound, as Speak, Talk and Voices show them.
+// Lists of voices by language with previews, for Speak, Talk and Voices.
 import { ask } from "./api.js";
 import { playShort, stopShort } from "./audio/player.js";
 import { fromBase64 } from "./audio/pcm.js";
@@ -68,7 +68,7 @@ export function previewButton(current, place) {
   return made;
 }
 
-// A list of voices as a `select`, whose first choice leaves it to the service, and its `preview`.
+// A `select` of voices, whose first choice lets the service decide, and its `preview` button.
 export function voiceSelect([first, text], place, properties = {}) {
   const box = select([[first, text]], properties);
   let all = [];

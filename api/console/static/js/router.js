@@ -1,4 +1,4 @@
-// The panel by the hash of the address: `#/speak`, `#/account/keys`.
+// Chooses the panel by the hash of the address: `#/speak`, `#/account/keys`.
 import { emit } from "./session.js";
 
 export function route() {
@@ -14,7 +14,7 @@ export const go = (path) => {
 
 export function listen() {
   addEventListener("hashchange", () => location.hash.startsWith("#/") && emit("route", route()));
-  // A link to the page that is shown changes no hash, and shows it again.
+  // A link to the current page does not change the hash, but shows the page again.
   addEventListener("click", ({ target }) => {
     if (target.closest?.("a[href]")?.getAttribute("href") === location.hash) emit("route", route());
   });

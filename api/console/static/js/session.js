@@ -1,13 +1,13 @@
 // Who is signed in, and what all panels share about the workspace.
 //
-// The credential lives as long as the tab: a key on a shared machine should not outlast it. That of the
-// owner of a service that is alone on its machine is shared by all tabs, and ends with a sign-out.
+// The credential lasts as long as the tab, so that no key stays on a shared machine. The credential of the
+// owner of a service that serves only its own machine is shared by all tabs, until a sign-out.
 const CREDENTIAL = "credential";
 const USER = "user";
 const OPERATOR = "operator";
 
 export const about = JSON.parse(document.documentElement.dataset.about || "{}");
-export const limits = about.limits || {}; // of the API, which pages state before a request would exceed them
+export const limits = about.limits || {}; // limits of the API, which pages check before a request
 export const isKey = (text) => (text || "").startsWith("sk_");
 const home = () => (sessionStorage.getItem(CREDENTIAL) || !about.alone ? sessionStorage : localStorage);
 export const credential = () => home().getItem(CREDENTIAL);
@@ -19,14 +19,14 @@ export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR,
 export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
 export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 
-// What listens for the events of the console; the frame lasts, and panels end with the work of a workspace.
+// Listeners for the console's events. The frame's stay; the panels' end with the work of a workspace.
 let listeners = [];
 let locked = false;
 
 export const on = (event, handle, isLasting = false) => listeners.push({ event, handle, isLasting });
 export const emit = (event, detail) => listeners.filter((one) => one.event === event).forEach((one) => one.handle(detail));
 
-// Ends all that works for the workspace: "leave" is the last event of its panels.
+// Ends all work for the workspace: "leave" is the last event of its panels.
 export function endWork() {
   emit("leave");
   listeners = listeners.filter((one) => one.isLasting);
@@ -36,7 +36,7 @@ export const isSession = (name) => [CREDENTIAL, USER, OPERATOR].includes(name);
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));
 
 export function keep(secret, user, place = sessionStorage) {
-  place.setItem(CREDENTIAL, secret); // never removed before: other tabs would see that, and sign out
+  place.setItem(CREDENTIAL, secret); // not removed first, since other tabs would see that and sign out
   if (user) place.setItem(USER, JSON.stringify({ email: user.email, name: user.name }));
   else place.removeItem(USER);
   session.user = user || null;
@@ -54,9 +54,9 @@ export function recall() {
   session.user = JSON.parse(home().getItem(USER) || "null");
 }
 
-// Forgets the credential, not the work.
+// Forgets the credential, but keeps the work.
 export function drop() {
-  forget(home()); // a guest in one tab does not sign out the owner in the others
+  forget(home()); // a guest in one tab must not sign out the owner in other tabs
   Object.assign(session, { workspace: null, user: null, credit: null, held: 0, limits: null });
 }
 
@@ -75,7 +75,7 @@ export function noteLimits(headers) {
   emit("limits", session.limits);
 }
 
-// `held` is what is set aside for work in progress, where the answer says it.
+// `held` is the credit set aside for work in progress, if the answer has it.
 export function noteCredit(credit, held = session.held) {
   Object.assign(session, { credit, held });
   emit("credit", credit);

@@ -1,6 +1,6 @@
-// What the browser keeps: favourites, and in IndexedDB the speech that was made and the previews of
-// voices. All of it belongs to one workspace, and goes when it signs out or another one enters. A guest
-// beside the owner of a service that is alone on its machine has a place of its own.
+// Data in the browser: favourites, and in IndexedDB finished speech and previews of voices. All of
+// it belongs to one workspace, and is deleted when that signs out or another one signs in. A guest
+// beside the owner of a machine has a place of its own.
 import { isGuest, isSession, session } from "./session.js";
 
 const STORES = ["speech", "previews"];
@@ -21,7 +21,7 @@ function open() {
   return opened;
 }
 
-// Null where the browser keeps nothing, as some do in private windows: the console works without.
+// Null if the browser stores nothing, as some do in private windows; the console works without it.
 async function run(store, mode, work) {
   try {
     const database = await open();
@@ -58,8 +58,8 @@ export async function own() {
   place.setItem(OWNER, owner);
 }
 
-// All but the session: an owner's is of other tabs, too, and ends with a sign-out of its own. Nothing if
-// another workspace has entered in another tab.
+// All except the session: an owner's is shared with other tabs, and has its own sign-out. Nothing if
+// another workspace has signed in in another tab.
 export async function wipe() {
   if (place.getItem(OWNER) !== owner) return;
   for (const key of Object.keys(place)) if (!isSession(key)) place.removeItem(key);

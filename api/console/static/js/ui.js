@@ -1,4 +1,4 @@
-// Elements, and what every panel has: labelled fields, buttons that say they work, a status.
+// Elements, and the parts of every panel: labelled fields, buttons that show when they are busy, a status.
 import { aborted, ApiError, ask } from "./api.js";
 import { t } from "./i18n.js";
 import { on } from "./session.js";
@@ -26,7 +26,7 @@ export function h(name, properties, ...children) {
   return made;
 }
 
-// Whether the work of a button runs; it keeps its focus meanwhile, as a disabled one would not.
+// Whether a button's work is running. The button keeps the focus, which a disabled button would lose.
 const isBusy = (element) => element.getAttribute("aria-disabled") === "true";
 
 export async function busy(element, work) {
@@ -42,7 +42,7 @@ export async function busy(element, work) {
   }
 }
 
-// A button; `label` names it for those who see only its icon, or of which row it is.
+// A button; `label` is its name if it shows only an icon, or tells which row it belongs to.
 export function button(text, onclick, { icon: name, label, kind = "", ...more } = {}) {
   const made = h("button", { type: "button", class: `button ${kind}`, "aria-label": label, title: text ? null : label, ...more });
   setButton(made, name, text);
@@ -70,13 +70,13 @@ export function field(label, control, { hint, kind = "" } = {}) {
 
 export function check(label, properties = {}) {
   const box = h("input", { type: "checkbox", id: newId("check"), ...properties });
-  box.defaultChecked = box.checked; // what a reset of its form goes back to
+  box.defaultChecked = box.checked; // the state after a reset of the form
   const made = h("div.check", box, h("label", { htmlFor: box.id }, label));
   made.box = box;
   return made;
 }
 
-// What is chosen in controls, by their names: texts that are not empty, and boxes that are checked.
+// The values of controls by name: texts that are not empty, and checked boxes.
 export const chosenIn = (...controls) => Object.fromEntries(controls
   .map((one) => [one.name, one.type === "checkbox" ? one.checked : one.value.trim()])
   .filter(([, value]) => value));
@@ -100,7 +100,7 @@ export function range(label, { min, max, step, value, show = (v) => v, ...more }
   return made;
 }
 
-// Where a panel says what it does and what went wrong.
+// Where a panel shows its status and its errors.
 export function status() {
   const said = h("p.said", { role: "status", "aria-live": "polite" });
   const failed = h("div.failed", { role: "alert", hidden: true });
@@ -119,10 +119,10 @@ export function status() {
     clear();
     said.textContent = text;
   };
-  // `retry` is offered where it may help, at once or when the time that the service asked for is over.
+  // `retry` is offered if it may help, at once or after the time that the service requested.
   made.fail = (error, retry) => {
     if (aborted(error) || error?.isEnd) return clear();
-    const isNew = failed.hidden; // a failure that repeats itself, as of a poll, moves nothing
+    const isNew = failed.hidden; // a repeated failure, such as of a poll, moves nothing
     clear();
     if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
     failed.hidden = false;
@@ -135,7 +135,7 @@ export function status() {
     else if (again) failed.append(again);
     if (isNew) failed.scrollIntoView({ block: "nearest" });
   };
-  // Takes back the failure of a work that has succeeded since, and no other failure, such as that of a button.
+  // Removes the failure of work that has since succeeded, but no other failure, such as a button's.
   made.recover = (work) => failedWork === work && clear();
   const countDown = (seconds, place, again) => {
     const line = h("p.wait", { "aria-live": "off" });
@@ -154,15 +154,15 @@ export function status() {
   return made;
 }
 
-// Whether the same request may succeed later: no answer came, the service is busy or broken, another
-// request was in the way, or credit was missing. A socket that is closed with 1008 refuses for good.
+// Whether the same request may succeed later: there was no answer, the service is busy or broken, another request was in
+// the way, or credit was missing. A socket closed with 1008 refuses permanently.
 const LATER = [0, 402, 408, 409, 429];
 export const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.includes(status) || (status >= 500 && status !== 1008));
 
-// Where a job takes what is too long for a page.
+// The limits beyond which a job is offered instead.
 export const jobLink = (kind) => h("a", { href: `#/jobs/${kind}` }, t(`jobs.instead.${kind}`));
 
-// What the overview of the account shows of a refusal, by the code of the service.
+// The part of the account's overview that explains a refusal, by the service's code.
 const OVERVIEW_HELP = { insufficient_credit: "credit", insufficient_quota: "credit", plan_required: "plan", storage_limit: "plan" };
 
 function helpFor({ job, code }) {
@@ -171,15 +171,15 @@ function helpFor({ job, code }) {
   return OVERVIEW_HELP[code] && h("a", { href: "#/account/overview" }, t(`error.${OVERVIEW_HELP[code]}_help`));
 }
 
-// Messages of the service name their field first: "text: has 6000 characters".
+// The service's messages begin with the field: "text: has 6000 characters".
 export function sentence(text) {
   const whole = text.trim();
   const end = /[.!?…]$/.test(whole) ? "" : ".";
   return whole.charAt(0).toUpperCase() + whole.slice(1) + end;
 }
 
-// Messages of the service begin with the name of a field. Where a form has that field, the message begins
-// with its label instead, and the field is marked until it is changed.
+// The service's messages begin with the name of a field. If a form has that field, the message shows its label instead,
+// and the field is marked until it is changed.
 function named(error, made) {
   const [whole, name] = /^(\w+)(?:\.\w+)*: /.exec(error.message) || [];
   const control = name && made.querySelector(`[name="${name}"]`);
@@ -196,7 +196,7 @@ export function markInvalid(control) {
   control.addEventListener("input", () => control.removeAttribute("aria-invalid"), { once: true });
 }
 
-// An error of the page itself, such as a microphone that is not there.
+// An error of the page itself, such as a missing microphone.
 export const explained = (text, more) => Object.assign(new Error(text), { isExplained: true, ...more });
 
 // A form that keeps its focus. `handle` gets the form; its failure is shown in `place`.
@@ -222,10 +222,10 @@ export function form(place, handle, ...children) {
 
 export const submitButton = (text, more = {}) => button(text, null, { kind: "main", type: "submit", ...more });
 
-// Lets the browser ask before a reload that would lose what is made here.
+// Lets the browser ask before a reload that would lose unsaved work.
 export function keepFromLoss(isAtRisk) {
   const warn = (event) => isAtRisk() && event.preventDefault();
-  addEventListener("beforeunload", warn); // not always: with a listener, browsers keep no page for "Back"
+  addEventListener("beforeunload", warn); // only when needed: with a listener, browsers do not cache the page for "Back"
   on("leave", () => removeEventListener("beforeunload", warn));
 }
 
@@ -233,7 +233,7 @@ export function keepFromLoss(isAtRisk) {
 export const act = (place, work) => (event, made) =>
   busy(made, () => Promise.resolve().then(() => work(event)).catch((error) => place.fail(error)));
 
-// The focus goes back to what opened a dialog, or to what has its name in a list that was drawn again.
+// The focus returns to the element that opened a dialog, or to its namesake in a redrawn list.
 function againIn(opener) {
   const nameOf = (one) => one.getAttribute("aria-label") || one.textContent;
   const same = [...document.querySelectorAll("main button")].find((one) => one.checkVisibility() && nameOf(one) === nameOf(opener));
@@ -275,7 +275,7 @@ export const jsonField = (label, box, hint, sample) =>
   h("details", h("summary", label), h("div.stack", field(label, box, { hint }),
     h("div.actions", button(t("action.sample"), () => { box.value = JSON.stringify(sample, null, 2); box.focus(); }, { kind: "small" }))));
 
-// The JSON of a box, or null where it is empty. Throws what is wrong with it, and shows the box.
+// The JSON of a box, or null if it is empty. If it is wrong, throws the problem, and shows the box.
 export function readJson(box, label) {
   if (!box.value.trim()) return null;
   try {
@@ -298,8 +298,8 @@ export function readTools(box) {
 export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));
 export const toolResult = (properties = {}) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, ...properties });
 
-// Draws the rows of a list, each made by `row` with its `update`. A row stays while its key does, so that the
-// focus does, too.
+// Draws the rows of a list, each made by `row` with its `update`. A row stays as long as its key does, and so keeps the
+// focus.
 export function drawRows(list, items, row, keyOf) {
   const rows = new Map([...list.children].map((one) => [one.dataset.key, one]));
   const focused = document.activeElement;
@@ -314,7 +314,7 @@ export function drawRows(list, items, row, keyOf) {
   if (focused.isConnected) focused.focus();
 }
 
-// A button that lets choose files, and its input; `onfiles` gets them and the button.
+// A button to choose files, and its input; `onfiles` gets the files and the button.
 export function filePicker(text, accept, onfiles, { multiple = false, ...more } = {}) {
   const input = h("input.offscreen", { type: "file", accept, multiple, tabIndex: -1, "aria-label": more.label || text });
   const made = button(text, () => input.click(), more);
@@ -326,8 +326,8 @@ export function filePicker(text, accept, onfiles, { multiple = false, ...more } 
   return [made, input];
 }
 
-// A button that begins a work, and ends it while it runs: `work(stopBy)` passes what ends it to `stopBy`. The
-// button looks as `idle` and `running` say, each an icon and a text.
+// A button that starts work, and stops it while it runs: `work(stopBy)` passes the function that stops it to `stopBy`.
+// `idle` and `running`, each an icon and a text, set the button's look.
 export function workButton(idle, running, work, properties) {
   let stop = null;
   let left = false; // the panel ended before the work could
@@ -338,7 +338,7 @@ export function workButton(idle, running, work, properties) {
   };
   made.stop = () => stop?.();
   made.run = async () => {
-    stop = () => {}; // a click during the start begins no second work
+    stop = () => {}; // a click during the start must not begin a second run
     left = false;
     show();
     try {
@@ -359,7 +359,7 @@ export function workButton(idle, running, work, properties) {
   return made;
 }
 
-// True when the user agrees. `word` must be typed where the act cannot be undone.
+// True when the user agrees. `word` must be typed if the action cannot be undone.
 export function confirmed(title, text, action, word = "") {
   return new Promise((resolve) => {
     const typed = h("input", { type: "text", autocomplete: "off", spellcheck: false });
@@ -380,7 +380,7 @@ export function confirmed(title, text, action, word = "") {
   });
 }
 
-// Deletes what is at a path of the API, if the user agrees; returns whether it is gone.
+// Deletes the object at a path of the API, if the user agrees; returns whether it was deleted.
 export async function removed(path, title, question) {
   if (!(await confirmed(title, question, t("action.delete")))) return false;
   await ask(path, { method: "DELETE" });
@@ -393,7 +393,7 @@ export function shownBy(load, place, made) {
   return made;
 }
 
-// Marks the links or buttons of which one is the current.
+// Marks one of several links or buttons as the current one.
 export function markCurrent(all, isCurrent) {
   for (const one of all) {
     if (isCurrent(one)) one.setAttribute("aria-current", one.href ? "page" : "true");
@@ -422,7 +422,7 @@ export const copyButton = (text, { label = t("action.copy"), of } = {}) => butto
   setTimeout(() => { made.lastChild.textContent = label; }, 1600);
 }, { icon: "copy", kind: "small", label: of });
 
-// Says a short text to screen readers, for what is only seen.
+// Announces a short text to screen readers, for changes that are only visible.
 export function announce(text) {
   let place = document.getElementById("announcer");
   if (!place) document.body.append((place = h("div.offscreen", { id: "announcer", role: "status" })));
@@ -441,8 +441,8 @@ export function download(blob, name) {
 export const fileName = (text, end) =>
   `${text.normalize("NFC").replace(/[^\p{L}\p{M}\p{N}]+/gu, "-").replace(/^-+|-+$/g, "").slice(0, 48).toLowerCase() || "audio"}.${end}`;
 
-// On narrow screens each row is a block with the heads beside its cells; the roles keep it a table.
-// Without rows it is the text `empty`.
+// On narrow screens, each row is a block with the heads beside its cells; the roles keep it a table. Without rows, the
+// text `empty` is shown.
 export function table(label, heads, rows, empty) {
   if (!rows.length && empty) return h("p.empty", empty);
   const cell = (content, at) => h(at ? "td" : "th", at ? { role: "cell", data: { head: heads[at] } } : { scope: "row", role: "rowheader" }, content);
@@ -492,7 +492,7 @@ export function tabs(label, entries, onchoose = () => {}, panel = "") {
   return made;
 }
 
-// The parts of a panel, each made by `makers` when it is first chosen; the address names the chosen one.
+// The parts of a panel, each created by `makers` when it is first chosen; the address names the chosen one.
 export function panelParts(panel, makers, onchoose = () => {}) {
   const made = new Map();
   const part = (name) => {
@@ -520,14 +520,14 @@ export const card = (title, ...children) => {
 // Cards that are shown together.
 export const stacked = (...cards) => Object.assign(h("div.stack", cards), { show: () => cards.forEach((one) => one && one.show?.()) });
 
-// A card that stands behind the job of its page.
+// A card of lower importance than its page's main part.
 export function aside(...content) {
   const made = card(...content);
   made.classList.add("aside");
   return made;
 }
 
-// Options that a job does without.
+// Optional settings.
 export const folded = (title, ...children) => h("details.card.aside.folded", h("summary", title), h("div.stack", children));
 
 // The head of a panel; its heading takes the focus when the panel is shown.

@@ -1,8 +1,8 @@
-// A text whose words are marked while they sound, and can be clicked to hear them.
+// A text whose words are marked while they are heard, and can be clicked to hear them.
 import { h } from "./ui.js";
 
-// `words` are {word, start, end, text_start?, text_end?, speaker?}. With `text`, which their offsets
-// are of, all that stands between them is shown too, as `written` makes it of a part of the text.
+// `words` are {word, start, end, text_start?, text_end?, speaker?}. With `text`, to which the
+// offsets refer, the text between words is shown, too, as `written` formats it.
 export function wordsView({ onseek, label }) {
   const made = h("div.words", { role: "group", "aria-label": label });
   let shown = [];

@@ -1,4 +1,4 @@
-// What panels ask for more than once: voices, models, languages, credit.
+// Data that several panels need: voices, models, languages, credit.
 import { ask, list } from "./api.js";
 import { t } from "./i18n.js";
 import { emit, isOwner, noteCredit, on, session } from "./session.js";
@@ -8,7 +8,7 @@ const RETRY_MS = 5000;
 
 const kept = new Map();
 
-// The answer of a list, asked for once until `forget`.
+// The answer of a list, requested only once until `forget`.
 function once(name, work) {
   if (!kept.has(name)) {
     const asked = work();
@@ -35,14 +35,14 @@ export async function changed(name) {
 
 const byName = (one, other) => one.name.localeCompare(other.name);
 const languages = () => once("languages", async () => (await list("/stt/languages", "languages")).sort(byName));
-// The name of a language, with how well it is recognised where that was measured.
+// The name of a language, with the measured quality of its recognition, if any.
 const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
 
 // Adds the languages of recognition to a list of choices.
 export const fillLanguages = (box) =>
   languages().then((all) => box.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
 
-// Adds the languages that custom voices accept; that of `british` is English with another accent.
+// Adds the languages that custom voices accept; `british` is English with another accent.
 export const fillVoiceLanguages = (box, british) => list("/voices/languages", "languages").then((all) => {
   const accents = all.some((one) => one.code === "en") ? [british] : [];
   box.append(...[...all, ...accents].sort(byName).map((one) => new Option(one.name, one.code)));
@@ -52,23 +52,22 @@ export const fillVoiceLanguages = (box, british) => list("/voices/languages", "l
 export const voiceLanguages = (all) =>
   [...new Map(all.map((one) => [one.labels.language, one.labels.language_name]))].sort((one, other) => one[1].localeCompare(other[1]));
 
-// All models, and the usual chat model. Only OpenAI's list says which it is: the one that stands for
-// their voice agent.
+// All models, and the default chat model. Only OpenAI's list tells which it is: the model with the name of
+// OpenAI's voice agent.
 async function models() {
   const all = await once("models", () => list("/openai/v1/models", "data"));
   return { all, usual: all.find((one) => one.aliases.includes("gpt-realtime")) };
 }
 
-// Adds the chat models to a list whose first choice leaves it to the service, and names the model that
-// this choice means.
+// Adds the chat models to a list whose first choice lets the service decide, and shows which model that is.
 export async function fillModels(box) {
   const { all, usual } = await models();
   if (usual) box.options[0].textContent = t("model.default", { model: usual.id });
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
 }
 
-// Says in `about` which chat model answers to the choice of `box`, and how much is here of the one that
-// will replace it.
+// Shows in `about` which chat model answers for the choice in `box`, and how much of its successor is
+// downloaded.
 export async function tellModel(about, box) {
   const { all, usual } = await models();
   const chosen = all.find((one) => one.id === box.value) || usual;
@@ -85,8 +84,8 @@ export async function tellModel(about, box) {
 
 export const forget = () => kept.clear();
 
-// What a panel shows, read again and again: `draw` shows what `read` found, and returns after how many
-// milliseconds it is read again, or 0. Failures are shown in `place`; after one that may pass it is read again.
+// Polls what a panel shows: `draw` shows the result of `read`, and returns the milliseconds until the next
+// read, or 0. Failures are shown in `place`; after a temporary failure, it reads again.
 export function watch(panel, place, read, draw) {
   let next = 0;
   let isGone = false;
@@ -118,7 +117,7 @@ export function watch(panel, place, read, draw) {
   return made;
 }
 
-// Tells how far an upload is in `place`, and at its end `then`.
+// Shows the progress of an upload in `place`, and at its end the text `then`.
 export const told = (place, then) => ({
   onProgress: (share) => place.say(share === 1 && then ? then : t("upload.sent", { percent: Math.floor(share * 100) })),
   onWait: () => place.say(t("error.resend")),
@@ -126,7 +125,7 @@ export const told = (place, then) => ({
 
 let timer = 0;
 
-// Soon after work that costs: one question for several requests, since questions count as requests.
+// Called soon after charged work; asks once for several requests, since each question counts as a request.
 export function refreshCredit(wait = 900) {
   clearTimeout(timer);
   if (isOwner()) return;

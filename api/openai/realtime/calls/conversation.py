@@ -1,4 +1,4 @@
-"""A Realtime conversation over WebRTC: the service plays the speech, and knows what was heard."""
+"""A Realtime conversation over WebRTC: the service plays the speech, so it knows what was heard."""
 
 from base64 import b64decode
 from contextlib import suppress
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pipelines.audio.webrtc.loudspeaker import SpokenItem
     from pipelines.audio.webrtc.peer import Peer
 
-PCM = {"type": "audio/pcm", "rate": 24_000}  # between the conversation and the loudspeaker
+PCM = {"type": "audio/pcm", "rate": 24_000}  # format between the conversation and the loudspeaker
 
 
 class CallTransport(HTTPConnection):
@@ -171,7 +171,7 @@ class CallConversation(Conversation):
                 await self._truncate(item)
 
     async def _truncate(self, item: "SpokenItem") -> None:
-        with suppress(InvalidRequest):  # outside the conversation, or deleted
+        with suppress(InvalidRequest):  # the item is outside the conversation, or deleted
             await self._agent.truncate(item.item_id, 0, item.heard_ms)
 
 

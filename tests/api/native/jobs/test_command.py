@@ -56,8 +56,8 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
         ("talk.MP3", "", "-o talk.srt"),
         ("talk.mp3", "-o talk.srt -c 2-3 -v Heart", "--voice and --chapters"),
         ("book.md", "-o book.m4b -l en --speakers", "--language and --speakers"),
-        ("talk.mp3", "-o talk.m4b", "-o: of a recording must end in .txt, .srt"),
-        ("book.EPUB", "-o book.srt", "-o: of a text must end in .m4b, .mp3"),
+        ("talk.mp3", "-o talk.m4b", "-o: for a recording, it must end in .txt, .srt"),
+        ("book.EPUB", "-o book.srt", "-o: for a text, it must end in .m4b, .mp3"),
     ],
 )
 def test_options_that_would_have_no_effect_are_refused_before_an_upload(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import ceil
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -240,6 +241,25 @@ async def test_a_truncated_answer_is_read_only_as_far_as_it_was_heard(
         assert text and "One two three four".startswith(text)
 
 
+async def test_a_client_that_overestimates_what_was_heard_is_kept(server: SocketServer) -> None:
+    async with session(server) as client:
+        response = await client.say("One two three.")
+        item_id = response["output"][0]["id"]
+        user_id = client.events[1]["item"]["id"]
+        faults = [
+            {"item_id": item_id, "content_index": 0, "audio_end_ms": 10**6},
+            {"item_id": item_id, "content_index": 1, "audio_end_ms": 0},
+            {"item_id": user_id, "content_index": 0, "audio_end_ms": 0},
+        ]
+        for fault in 8 * faults:  # more than the wrong messages that end a session
+            await client.error("conversation.item.truncate", **fault)
+        voice = {"type": "realtime", "audio": {"output": {"voice": "ash"}}}
+        for _ in range(8):
+            error = await client.error("session.update", session=voice)
+            assert error["code"] == "cannot_update_voice"
+        await client.say("Four.")
+
+
 async def test_responses_out_of_band_run_beside_one_another(server: SocketServer) -> None:
     def user(text: str) -> dict[str, Any]:
         part = {"type": "input_text", "text": text}
@@ -471,6 +491,24 @@ async def test_a_transcription_session_tells_who_says_what(server: SocketServer)
             assert segment["end"] == pytest.approx(start + 2, abs=0.5)
 
 
+async def pitch_of(client: RealtimeClient, text: str, **options: Any) -> float:
+    """The pitch (Hz) of the answer, which tells the voice."""
+    client.events.clear()
+    await client.say(text, **options)
+    pcm = np.frombuffer(client.audio(), "<i2")
+    return float(np.abs(np.fft.rfft(pcm)).argmax() * RATE / len(pcm))
+
+
+@pytest.mark.parametrize("code", ["de", "de-DE", "DE", "deu", "auto"])
+async def test_any_code_of_the_transcripts_language_chooses_the_voice(
+    server: SocketServer, code: str
+) -> None:
+    async with session(server) as client:
+        await client.update(audio={"input": {"transcription": {"language": code}}})
+        pitch = await pitch_of(client, "Eins zwei drei.")
+    assert pitch == pytest.approx(150 + crc32(b"de") % 300, abs=3)  # of the German voice
+
+
 async def test_a_name_in_instructions_keeps_the_voice_of_the_conversation(
     server: SocketServer,
 ) -> None:
@@ -484,9 +522,6 @@ async def test_a_name_in_instructions_keeps_the_voice_of_the_conversation(
             (german, {"instructions": "Hello André."}),
             (english, {"instructions": "Answer in English, please."}),
         ):
-            await client.say(text, **options)
-            pcm = np.frombuffer(client.audio(), "<i2")
-            pitches.append(float(np.abs(np.fft.rfft(pcm)).argmax() * RATE / len(pcm)))
-            client.events.clear()
+            pitches.append(await pitch_of(client, text, **options))
     assert pitches[:3] == pytest.approx([pitches[0]] * 3, abs=3)
     assert pitches[3] != pytest.approx(pitches[0], abs=3)

@@ -20,7 +20,7 @@ export async function openMicrophone({ device = "", rate = RATE, clean = true } 
     const known = REASONS[error.name];
     throw explained(known ? t(known) : t("mic.failed", { reason: error.message }));
   });
-  const context = new AudioContext(); // Firefox connects no microphone to one of another rate
+  const context = new AudioContext(); // Firefox refuses a microphone with a different sample rate
   const source = context.createMediaStreamSource(stream);
   const meter = new AnalyserNode(context, { fftSize: 1024 });
   source.connect(meter);
@@ -37,7 +37,7 @@ export async function openMicrophone({ device = "", rate = RATE, clean = true } 
   return { begin, close, meter, stream };
 }
 
-// Records into a WAV file, which the service takes everywhere. Resolves when it records; `stop()` gives the file.
+// Records into a WAV file, which every route accepts. Resolves once it records; `stop()` returns the file.
 export async function record({ device, ontick }) {
   const microphone = await openMicrophone({ device, clean: false });
   const pieces = [];
@@ -54,7 +54,7 @@ export async function record({ device, ontick }) {
   return { stop, meter: microphone.meter };
 }
 
-// A choice of the microphone. Browsers name the devices once one has been allowed.
+// A choice of the microphone. Browsers name the devices only after the user has allowed one.
 export function devicePicker() {
   const select = h("select", new Option(t("mic.default"), ""));
   const made = field(t("mic.device"), select);

@@ -9,7 +9,7 @@ export function toBase64(bytes) {
 
 export const fromBase64 = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 
-// A WAV file of mono 16-bit samples, which come in pieces.
+// A WAV file of mono 16-bit samples, given in pieces.
 export function wav(pieces, rate) {
   const bytes = pieces.reduce((sum, one) => sum + one.byteLength, 0);
   const head = new DataView(new ArrayBuffer(44));
@@ -40,7 +40,7 @@ export function peaks(samples, count) {
   });
 }
 
-const MOST_BYTES = 32 * 2 ** 20; // of a file; the samples of an hour would fill the memory
+const MOST_BYTES = 32 * 2 ** 20; // limit of a file; the samples of an hour would fill the memory
 
 // The samples of a file, or null where the browser cannot decode it.
 export async function decode(blob) {

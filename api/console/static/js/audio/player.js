@@ -1,4 +1,4 @@
-// A player of one file at a time, with its waveform; `ontime(seconds)` follows what sounds.
+// A player of one file at a time, with its waveform; `ontime(seconds)` is called during playback.
 import { clock, t } from "../i18n.js";
 import { announce, h, iconButton, setButton } from "../ui.js";
 import { decode, peaks as peaksOf } from "./pcm.js";

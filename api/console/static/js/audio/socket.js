@@ -7,7 +7,7 @@ const REFUSED = 4401;
 const NO_CREDIT = 4402;
 export const sockets = new Set();
 
-// Without `protocols`, which may carry the credential, it is part of the address.
+// The credential is in `protocols` or, without these, in the address.
 export function openSocket(path, protocols) {
   const url = new URL(path, location.href);
   url.protocol = url.protocol.replace("http", "ws");
@@ -20,11 +20,11 @@ export function openSocket(path, protocols) {
 
 export const closeSockets = () => sockets.forEach((socket) => socket.close());
 
-// Resolves at a clean end of the socket; `handle` gets each message but that of a refusal. `why` is a request
-// that the service would refuse for the same reason: it says it in its words, and ends a session that is over.
+// Resolves at a clean end of the socket; `handle` gets every message except a refusal. `why` sends a request
+// that the service would refuse for the same reason: its error has the reason, and ends an expired session.
 export function converse(socket, handle, why) {
   return new Promise((resolve, reject) => {
-    let last = {}; // message with an error: a server that ends the session says why
+    let last = {}; // the last error message, in which the server says why it ends the session
     let opened = false;
     socket.onopen = () => { opened = true; };
     socket.onmessage = ({ data }) => {

@@ -7,13 +7,13 @@ export class Stream {
     this.rate = rate;
     this.sources = [];
     this.pieces = []; // all bytes, for a file
-    this.ends = 0; // of the audio scheduled so far, on the context's clock
-    this.began = null; // when the first of it sounds
+    this.ends = 0; // end of the audio scheduled so far, on the context's clock
+    this.began = null; // when the first audio is heard
     this.begin();
   }
 
   begin() {
-    this.total = 0; // seconds that were scheduled since
+    this.total = 0; // seconds of audio scheduled since then
   }
 
   // The seconds that have been heard since the stream's first audio.
@@ -38,14 +38,14 @@ export class Stream {
     source.onended = () => this.sources.splice(this.sources.indexOf(source), 1);
   }
 
-  // Resolves when all of it has been heard.
+  // Resolves when all audio has been heard.
   async finished() {
     while (this.context.state !== "closed" && this.context.currentTime < this.ends) {
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }
 
-  // Silences it; returns the seconds that were heard.
+  // Stops the audio; returns the seconds that were heard.
   stop() {
     const heard = Math.max(0, this.total - Math.max(0, this.ends - this.context.currentTime));
     for (const source of [...this.sources]) source.stop();

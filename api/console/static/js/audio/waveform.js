@@ -1,4 +1,4 @@
-// Drawings of audio: the whole of a file, and the level of what sounds now.
+// Drawings of audio: the waveform of a file, and the level of the current sound.
 import { h } from "../ui.js";
 
 const BAR = 3; // pixels, with a gap of 2
@@ -26,7 +26,7 @@ function bar(pen, x, size, height) {
   pen.fill();
 }
 
-// `peaks` are 0 to 1, at any number; `share` of it has been played.
+// `peaks` are any number of values from 0 to 1; `share` of the file has been played.
 export function drawWave(canvas, peaks, share) {
   const { pen, width, height } = prepared(canvas);
   const count = Math.floor(width / STEP);

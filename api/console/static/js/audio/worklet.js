@@ -4,11 +4,11 @@
 class Microphone extends AudioWorkletProcessor {
   constructor({ processorOptions: { rate } }) {
     super();
-    this.step = rate / sampleRate; // made for each sample that comes
+    this.step = rate / sampleRate; // output samples per input sample
     this.samples = new Int16Array(Math.round(rate * 0.06));
     this.filled = 0;
-    this.sum = 0; // of the sample being made, which is the mean of those that fall into it
-    this.part = 0; // of it that is known
+    this.sum = 0; // sum of the output sample in progress: the mean of the input samples that fall into it
+    this.part = 0; // share of that output sample that is complete
   }
 
   process([[channel]]) {

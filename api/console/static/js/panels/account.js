@@ -1,4 +1,4 @@
-// Account: parts that are made when they are first shown.
+// Account: parts that are created when they are first shown.
 import { codeButton } from "../code.js";
 import { t } from "../i18n.js";
 import { on } from "../session.js";
@@ -24,11 +24,11 @@ const REQUESTS = {
 
 export default function makeAccount() {
   const parts = panelParts("account", PARTS, (name) => {
-    if (name !== "overview") refreshCredit(0); // which the overview does with its usage
+    if (name !== "overview") refreshCredit(0); // the overview does this with its usage
   });
   const code = codeButton(() => REQUESTS[parts.element.chosen]());
   const element = h("div.panel.account", panelHead(t("nav.account"), t("account.lead"), code), parts.element);
-  // An operator, or another tab, may have changed credit and plan meanwhile.
+  // An operator or another tab may have changed the credit and the plan.
   on("visible", () => {
     if (!element.checkVisibility()) return;
     if (parts.element.chosen === "overview") parts.part("overview").show();

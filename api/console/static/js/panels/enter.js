@@ -10,7 +10,7 @@ const wideButton = (text) => submitButton(text, { class: "button main wide" });
 export default function makeEnter({ enter, enterAsOperator, logo, expired, failure, discard }) {
   const place = status();
 
-  // Sign-up and log-in: an address and a password, and what else `fields` asks for.
+  // Sign-up and log-in: an address, a password, and any further `fields`.
   const account = (path, password, submit, hint, ...fields) => {
     const address = h("input", { type: "email", name: "email", autocomplete: "username", required: true });
     const input = h("input", { type: "password", name: "password", required: true, maxLength: 256, ...password });
@@ -28,7 +28,7 @@ export default function makeEnter({ enter, enterAsOperator, logo, expired, failu
   };
   const logIn = () => account("/auth/login", { autocomplete: "current-password" }, t("enter.log_in"), t("enter.forgotten"));
 
-  // With a secret alone: an API key, or the operator's token.
+  // Log-in with only a secret: an API key, or the operator's token.
   const withSecret = (name, type, submit) => () => {
     const secret = h("input", { name, type, autocomplete: "off", spellcheck: false, required: true });
     return form(place, () => submit(secret.value.trim()),

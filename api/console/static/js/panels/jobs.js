@@ -30,7 +30,7 @@ export default function makeJobs() {
   const recording = chooser("transcription", RECORDINGS, transcribing, async (file) => {
     checkKind(file);
     facts = factsOf(file);
-    facts.catch(() => {}); // it is awaited below, and when the file is sent
+    facts.catch(() => {}); // awaited below, and again when the file is sent
     const length = await lengthOf(file);
     await facts;
     if (length > limits.job_hours * 3600) throw explained(t("jobs.too_long", { name: file.name, length: clock(length), hours: limits.job_hours }));

@@ -38,7 +38,7 @@ export default function makeListen() {
   });
   const live = liveListening({ language: () => language.value, style });
   const ofFiles = h("div.checks", speakers, channels, translate);
-  // A translation has no other options; channels are speakers already.
+  // A translation has no other options; with channels, speakers are already known.
   const fit = () => {
     const [isEnglish, isMicrophone] = [translate.box.checked, modes.chosen === "microphone"];
     ofFiles.hidden = isMicrophone;
@@ -50,7 +50,7 @@ export default function makeListen() {
   const translated = h("p.hint", { role: "status", hidden: true }, t("listen.translate_about"));
   const settings = folded(t("word.options"),
     h("div.fields", field(t("word.language"), language), written.fields), written.checks, ofFiles, translated);
-  // Both ways share the options, and each has its text beside them.
+  // Files and microphone share the options, but each has a text of its own.
   const sources = { files: [h("section.card", { "aria-label": t("listen.files") }, drop, queue), transcript], microphone: [live, live.transcript] };
   const pages = Object.entries(sources).map(([name, [source, text]]) => [name, t(`listen.${name}`), h("div.columns", h("div.column", source), text)]);
   const modes = tabs(t("listen.modes"), pages, (name) => {

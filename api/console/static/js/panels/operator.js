@@ -1,4 +1,4 @@
-// The operator's page: made for a token of the service, not for a workspace.
+// The operator's page, which needs the operator's token instead of a workspace.
 import { t } from "../i18n.js";
 import { h, panelHead, panelParts } from "../ui.js";
 import { models } from "./operator/models.js";

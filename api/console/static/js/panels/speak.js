@@ -14,7 +14,7 @@ export default function makeSpeak() {
   return {
     ...parts,
     element,
-    // A voice that is chosen elsewhere, such as under Voices, is named in the address.
+    // A voice chosen elsewhere, such as under Voices, is in the address.
     show: ([name]) => {
       parts.show([!name || PARTS[name] ? name : "speech"]);
       if (name && !PARTS[name]) parts.part("speech").take(name);

@@ -1,4 +1,4 @@
-// Talk: a voice agent, with what it hears, says and calls.
+// Talk: a voice agent; shows what it hears, says and calls.
 import { hush } from "../audio/player.js";
 import { devicePicker } from "../audio/microphone.js";
 import { liveMeter } from "../audio/waveform.js";
@@ -18,7 +18,7 @@ const SAMPLE = [{
 
 const sumOf = (stages) => stages.reduce((sum, one) => sum + one, 0);
 
-// The milliseconds of a turn: heard, thought, spoken.
+// The milliseconds of a turn: hearing, thinking, speaking.
 function latency(stages) {
   const bar = h("div.latency-bar", { "aria-hidden": "true" }, stages.map((part, at) => {
     const made = h("span", { class: `stage-${at}` });

@@ -1,4 +1,4 @@
-// Voices: the workspace's own, and how one is made.
+// Voices: the workspace's own, and the creation of new ones.
 import { ask, call, formOf, upload } from "../api.js";
 import { player } from "../audio/player.js";
 import { codeButton } from "../code.js";
@@ -14,7 +14,7 @@ import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
-const LATE_MS = 60_000; // later than it was once expected, a voice waits for the machine
+const LATE_MS = 60_000; // a voice this much later than once expected waits for the machine
 
 export default function makeVoices() {
   const place = status();
@@ -51,7 +51,7 @@ export default function makeVoices() {
     const { value, selectedOptions: [{ text }] } = language;
     takes.read(/^(en.*)?$/.test(value) ? "" : text);
     if (!sentence) return;
-    dropSentence(); // it is in another language
+    dropSentence(); // the sentence is in another language
     getSentence.click();
   };
   language.addEventListener("change", fitLanguage);
@@ -79,7 +79,7 @@ export default function makeVoices() {
   h("p.hint", t("own.price", { price: usd(price("custom_voice", 1)) })),
   submitButton(t("own.go", { price: usd(price("custom_voice", 1)) }), { id: "make-voice" }), making);
 
-  const ends = setting("voice_ends") || {}; // the earliest by id: the time that is left only falls, also after a reload
+  const ends = setting("voice_ends") || {}; // earliest estimates by id: the time left never rises, even after a reload
   const remaining = ({ id, progress, estimated_completion }) => {
     const percent = Math.round(progress * 100);
     const end = Math.max(new Date(estimated_completion), Date.now());
@@ -149,7 +149,7 @@ export default function makeVoices() {
       }
       known.set(voice.id, voice.status);
     }
-    // Goes on while another panel is open, so that a voice is in Speak as soon as it is ready.
+    // Continues while another panel is open, so that Speak has a voice as soon as it is ready.
     if (voices.every((one) => one.status !== "processing")) return 0;
     return watched.isShown ? LOOK_MS : 3 * LOOK_MS;
   });

@@ -1,4 +1,4 @@
-// API keys with their scopes and ends.
+// API keys with their scopes and expiry dates.
 import { ask } from "../../api.js";
 import { ago, day, t } from "../../i18n.js";
 import { about } from "../../session.js";
@@ -23,7 +23,7 @@ export function keys() {
   const load = async () => {
     const number = (asked += 1);
     const { keys: found } = await ask("/developer/api");
-    if (number !== asked) return; // an older answer that came late
+    if (number !== asked) return; // a late answer to an older request
     const heads = ["keys.key", "keys.scopes", "word.created", "word.used", "keys.expires"].map((key) => t(key));
     rows.replaceChildren(table(t("account.keys"), [t("word.name"), ...heads, ""], found.map((key) => [
       key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),

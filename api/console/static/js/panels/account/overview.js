@@ -25,7 +25,7 @@ function usageCard() {
   const storage = h("strong", { id: "storage" }, "–");
   const storageText = h("span");
   const drawing = h("div.stack");
-  const measure = isOwner() ? "requests" : "cost"; // of the chart
+  const measure = isOwner() ? "requests" : "cost"; // shown in the chart
   let shown = [];
 
   const showLimits = () => {

@@ -1,4 +1,4 @@
-// Profile, workspace, password, sessions, and the end of the account.
+// Profile, workspace, password, sessions, and deletion of the account.
 import { ask } from "../../api.js";
 import { day, moment, t } from "../../i18n.js";
 import { credential, emit, isKey, limits, session } from "../../session.js";
@@ -86,7 +86,7 @@ function sessionsCard() {
 const BROWSERS = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]];
 const SYSTEMS = [["Windows", "Windows"], ["Android", "Android"], ["iPhone", "iPhone"], ["Mac OS", "macOS"], ["Linux", "Linux"]];
 
-// "Firefox, Linux" of a browser; other programs as they name themselves.
+// "Firefox, Linux" for a browser; the names that other programs give themselves.
 function programOf(agent) {
   const find = (all) => all.find(([mark]) => agent.includes(mark))?.[1];
   const named = agent.startsWith("Mozilla/") && [find(BROWSERS), find(SYSTEMS)].filter(Boolean).join(", ");

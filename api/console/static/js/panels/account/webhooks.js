@@ -8,10 +8,10 @@ import { act, button, card, check, copyButton, dialog, explained, field, folded,
 const DELIVERIES = 20; // the last ones are shown
 const newSecret = () => `whsec_${toBase64(crypto.getRandomValues(new Uint8Array(24)))}`;
 
-// The fields of a webhook, empty or of one that is there.
+// The fields of a new or an existing webhook.
 function hookFields(hook) {
   const url = h("input", { type: "url", name: "url", value: hook?.url || "", placeholder: "https://example.com/hook", required: true, maxLength: 2048, autocomplete: "off" });
-  // Also events that the page does not know: an edit would otherwise remove them.
+  // Includes events that the page does not know, which an edit would otherwise remove.
   const names = new Set([...about.events, ...(hook?.events || [])]);
   const events = [...names].map((one) => check(one, { value: one, checked: hook ? hook.events.includes(one) : one === "tts.completed" }));
   const secret = h("input", { name: "secret", autocomplete: "off", spellcheck: false, minLength: 8, maxLength: 256, value: hook ? "" : newSecret() });
@@ -50,7 +50,7 @@ export function webhooks() {
       button(t("hooks.rotate"), () => rotate(hook), { kind: "small", label: t("hooks.rotate_of", { url: hook.url }) }),
       iconButton("trash", t("hooks.delete", { url: hook.url }), act(place, () => remove(hook)))));
 
-  // Changes a webhook, or makes one where there is none.
+  // Changes the webhook, or creates one.
   const change = (hook) => {
     const fields = hookFields(hook);
     formDialog(hook ? t("hooks.edit", { url: hook.url }) : t("hooks.new"), async (close) => {

@@ -8,7 +8,7 @@ import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
 const PAGE = 100;
-const MOST_PAUSE = 1000; // ms between two pictures of a long answer
+const MOST_PAUSE = 1000; // ms between two updates of a long answer
 
 export function conversation() {
   const place = status();
@@ -19,7 +19,7 @@ export function conversation() {
   const more = button(t("action.more"), () => showList(page + 1), { kind: "small", hidden: true });
   const sendButton = button(t("chat.send"), () => (stop ? stop() : submit()), { icon: "send", kind: "main", id: "chat-send" });
   let chatId = null;
-  let history = []; // of a chat that is not saved: the service then knows no earlier message
+  let history = []; // of a chat that is not saved, whose earlier messages the service does not know
   let stop = null;
   let page = 1;
 
@@ -27,7 +27,7 @@ export function conversation() {
   const turn = (role, text = "") => {
     const content = h("div", role === "user" ? h("p.said-text", text) : markdown(text));
     const made = h("div.turn", { class: role }, h("span.offscreen", t(role === "user" ? "word.you" : "word.model")), content);
-    // The longer a text takes to show, the more of it is shown at once.
+    // The longer a text takes to render, the less often it is rendered.
     let latest = text;
     let timer = 0;
     let pause = 0;
@@ -134,7 +134,7 @@ export function conversation() {
     line.append(results);
   };
 
-  // A chat that was deleted elsewhere goes on as a new one.
+  // A chat that was deleted elsewhere continues as a new one.
   const fail = (error, retry, id = chatId) => {
     if (error.code === "chat_not_found") {
       error.message = t("chat.gone");
@@ -154,7 +154,7 @@ export function conversation() {
         message.value = "";
       });
     } catch (error) {
-      if (mine && !message.value) { // what was not answered can be sent again
+      if (mine && !message.value) { // an unanswered message can be sent again
         mine.remove();
         message.value = content;
       }
@@ -235,7 +235,7 @@ export function conversation() {
   return made;
 }
 
-// A piece of a streamed call joins those before it.
+// Appends a piece of a streamed call to the previous pieces.
 function merge(calls, piece) {
   const call_ = (calls[piece.index ?? 0] ||= { id: "", type: "function", function: { name: "", arguments: "" } });
   if (piece.id) call_.id = piece.id;

@@ -1,4 +1,4 @@
-// Correction: every change as a diff that can be taken or left.
+// Correction: every change as a diff that can be accepted or rejected.
 import { ask } from "../../api.js";
 import { t, usd } from "../../i18n.js";
 import { limits, price } from "../../session.js";

@@ -1,4 +1,4 @@
-// What a chat sends besides its messages.
+// The options that a chat sends with its messages.
 import { t, number } from "../../i18n.js";
 import { check, chosenIn, field, folded, h, jsonField, range, readJson, readTools, select } from "../../ui.js";
 import { fillModels, tellModel } from "../../work.js";
@@ -28,7 +28,7 @@ export function chatSettings({ saves }) {
     jsonField(t("chat.schema"), schema, t("chat.schema_hint"), SCHEMA),
     save, saves ? null : h("p.hint", t("chat.saved_zero")));
   made.answers = h("div.answers", chooser, h("p.hint", about, " ", h("a", { href: "/guide/tasks/chat-model.html", target: "_blank", rel: "noopener" }, t("model.change"))));
-  // The fields of a request; throws what is not JSON before anything is sent.
+  // The fields of a request; throws if a box is not JSON, before anything is sent.
   made.fields = () => {
     const fields = { save_chat: save.box.checked, ...chosenIn(model) };
     const chosen = Number(temperature.input.value);

@@ -1,4 +1,4 @@
-// A text as audio: what would be read of it, chapter by chapter, before there is a job.
+// A text as audio: a preview of what a job would read, chapter by chapter.
 import { formOf, upload } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
 import { voiceSelect } from "../../previews.js";
@@ -8,7 +8,7 @@ import { told } from "../../work.js";
 import { chooser } from "./upload.js";
 
 const TEXTS = ".txt,.md,.markdown,.epub,.ssml,.xml";
-const TYPED_MS = 800; // after the last letter, a text that is typed or pasted is looked at
+const TYPED_MS = 800; // pause after the last keystroke before a typed or pasted text is analysed
 
 const MARKDOWN = /^ {0,3}#{1,2}\s/m; // a heading
 
@@ -28,7 +28,7 @@ function ranges(numbers) {
   return spans.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join();
 }
 
-// The chapters of a document, each with a tick; what listeners usually leave out has none.
+// The chapters of a document, each with a box, not ticked if listeners usually leave it out.
 function chapterPlan() {
   const title = h("h3");
   const list = h("ul.chapter-plan");
@@ -73,7 +73,7 @@ function chapterPlan() {
     warnings.replaceChildren(...(estimate?.warnings || []).map((warning) => h("p", sentence(warning))));
     warnings.hidden = !warnings.childElementCount;
   };
-  // The field of the job: nothing where the usual chapters are read. Throws where none is.
+  // The job's field `chapters`, absent for the usual chapters. Throws if no chapter is chosen.
   made.chosen = () => {
     const numbers = read().map((chapter) => chapter.number);
     if (chapters.length && !numbers.length) throw explained(t("jobs.chapters_none"));

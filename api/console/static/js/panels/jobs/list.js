@@ -14,9 +14,9 @@ export function jobList({ place, result }) {
   const list = h("ul.queue", { id: "jobs-list", "aria-label": t("jobs.list") });
   const uploads = new Map(); // by job
   let jobs = [];
-  let money = ""; // what was held before
+  let money = ""; // the held amount at the last look
 
-  // What tells a job from others of the same name.
+  // Distinguishes a job from others with the same name.
   const traits = (job) => [
     job.voices.join(", "),
     job.selection && t("jobs.chapters_read", { n: Number(job.selection), numbers: job.selection.replaceAll(",", ", ") }),
@@ -26,7 +26,7 @@ export function jobList({ place, result }) {
     const { share = 0, state = "lost", name = "" } = uploads.get(job.id) || {};
     const done = { percent: Math.floor(100 * job.progress), end: moment(job.estimated_completion) };
     const n = jobs.filter((other) => other.status === "processing" && other.created_at < job.created_at).length;
-    const isLate = new Date(job.estimated_completion) < Date.now(); // also where it is unknown
+    const isLate = new Date(job.estimated_completion) < Date.now(); // or if the time is unknown
     const now = {
       uploading: t(`jobs.upload.${state}`, { percent: Math.floor(100 * share), name }),
       processing: job.progress ? t(isLate ? "jobs.late" : "jobs.percent", done) : t(n ? "jobs.waits_behind" : "jobs.waits", { n }),
@@ -37,7 +37,7 @@ export function jobList({ place, result }) {
       job.credit_held && t("jobs.held", { price: usd(job.credit_held) }),
     ].filter(Boolean).join(" · ");
   };
-  // What can be done with a job, as buttons whose failures are shown in `reason`.
+  // The actions for a job, as buttons whose failures are shown in `reason`.
   const actionsOf = (job, reason) => {
     const moved = uploads.get(job.id);
     const state = moved?.state || "lost";

@@ -32,7 +32,7 @@ export function jobResult() {
     attach[0].hidden = Boolean(blob);
   };
 
-  // `blob` is the recording, where this page has it.
+  // `blob` is the recording, if this page has it.
   made.show = async (id, blob) => {
     made.clear();
     const job = await ask(`/jobs/${id}`);

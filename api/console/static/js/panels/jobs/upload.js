@@ -7,21 +7,21 @@ import { explained, h, mayHelp } from "../../ui.js";
 import { dropZone } from "../listen/queue.js";
 
 const MB = 2 ** 20;
-const LEAST_MB = 8; // of a part, which a lost connection sends again
-const USUAL_PARTS = 16; // each is a request, of which a plan allows so many a minute
-const KEPT = "uploads"; // in the browser, by job: what tells their files from others
+const LEAST_MB = 8; // size of a part, which is sent again after a lost connection
+const USUAL_PARTS = 16; // each is a request, and the plan limits requests per minute
+const KEPT = "uploads"; // key in the browser's storage: by job, what identifies its file
 
-// FNV-1a of the first part. Pages without https have no crypto.subtle, and a mistake is to be found, no attack.
+// FNV-1a of the first part. Pages without https have no crypto.subtle, and this only has to detect mistakes.
 async function hashOf(file, bytes) {
   const first = new Uint8Array(await file.slice(0, bytes).arrayBuffer());
   return first.reduce((hash, byte) => Math.imul(hash ^ byte, 0x01000193), 0x811c9dc5);
 }
 
-// A place for one file. `look` gives what it has, such as its length, or refuses it with an error; `tell` shows it.
-// A file stays chosen after a failure that may pass.
+// A place for one file. `look` returns facts about the file, such as its length, or throws; `tell` shows them. After a
+// temporary failure, the file stays chosen.
 export function chooser(kind, accept, place, look, tell) {
   const name = h("p.chosen-file", { role: "status" });
-  let next = null; // the file that is taken soon
+  let next = null; // the file that will be analysed next
   let timer = 0;
   const keep = (file, { result = null, refusal = null } = {}) => {
     Object.assign(made, { file, result, refusal });
@@ -57,14 +57,14 @@ export function chooser(kind, accept, place, look, tell) {
     stopWaiting();
     keep(null);
   };
-  // Forgets a file that was sent; false where another one was chosen meanwhile, which stays.
+  // Forgets a file that was sent; false if another file was chosen in the meantime, which stays.
   made.sent = (file) => {
     const isLast = made.file === file && !next;
     if (isLast) made.clear();
     return isLast;
   };
   made.clear();
-  // The file, looked at. Throws why there is none.
+  // The analysed file. Throws the reason if there is none.
   made.wanted = async () => {
     const unseen = next || (made.refusal && made.file);
     if (unseen) made.take(unseen);
@@ -75,7 +75,7 @@ export function chooser(kind, accept, place, look, tell) {
   return made;
 }
 
-// What is kept of a file while it is uploaded: {name, size, bytes of a part, hash}.
+// What is stored about a file while it is uploaded: {name, size, bytes of a part, hash}.
 export async function factsOf(file) {
   const { name, size } = file;
   const bytes = Math.min(limits.part_mb * MB, Math.max(LEAST_MB * MB, Math.ceil(size / USUAL_PARTS)));
@@ -90,8 +90,8 @@ export function keepUpload(id, facts) {
   setting(KEPT, facts ? { ...others, [id]: facts } : others);
 }
 
-// Its `state` is kept (without its file, after a reload), sending, waiting (for the network or the service), paused or
-// sent, and `share` what is uploaded. `run` sends the parts that the service lacks, and throws its failure.
+// `state` is kept (after a reload, without the file), sending, waiting (for the network or the service), paused or
+// sent; `share` is the uploaded share. `run` sends the parts that the service lacks, and throws on failure.
 export function partialUpload(id, facts, file, onchange) {
   const made = { file, name: facts.name, state: file ? "paused" : "kept", share: 0 };
   const parts = partsOf(facts);
@@ -130,9 +130,9 @@ export function partialUpload(id, facts, file, onchange) {
       if (!aborted(error)) throw error;
     }
   };
-  // Finds out how much the service has, after a reload.
+  // After a reload, finds out how much the service has.
   made.measure = async () => tell(made.state, (await ask(`/jobs/${id}`)).received.length / parts);
-  // Takes the file that is chosen again.
+  // Takes the file once the user has chosen it again.
   made.take = async (again) => {
     const isSame = again.name === facts.name && again.size === facts.size && (await hashOf(again, facts.bytes)) === facts.hash;
     if (!isSame) throw explained(t("jobs.other_file", { name: again.name, wanted: facts.name }));

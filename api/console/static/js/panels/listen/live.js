@@ -41,7 +41,7 @@ export function liveListening({ language, style }) {
     device.fill();
     const socket = openSocket("/ws/stt");
     const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
-    let spoken = 0; // seconds of the microphone that were sent
+    let spoken = 0; // seconds of audio that were sent
     const hear = (bytes) => {
       spoken += bytes.length / 2 / RATE;
       send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
@@ -58,7 +58,7 @@ export function liveListening({ language, style }) {
           isConnected = true;
           microphone.begin(hear).catch((error) => place.fail(error));
           place.say(t("listen.listening"));
-        } else if (message.type === "error") { // after the start the session goes on to its end
+        } else if (message.type === "error") { // after the start, the session continues despite errors
           if (!isConnected) throw new ApiError(message.error);
           place.fail(new ApiError(message.error));
         } else if (message.type === "session_stopped") {
@@ -84,7 +84,7 @@ export function liveListening({ language, style }) {
       lines.set(message.sentence_id, line);
       text.append(line);
     }
-    // What is committed stays; the rest may still change.
+    // Committed text stays; the rest may still change.
     line.replaceChildren(message.committed, message.tentative && h("span.interim", message.tentative));
     line.title = `${number(message.timestamp, 1)} s`;
     if (message.is_final && message.text) finals.set(message.sentence_id, message);

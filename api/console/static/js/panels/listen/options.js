@@ -17,7 +17,7 @@ export function transcriptOptions() {
   const terms = h("textarea", { name: "keyterms", rows: 2, value: setting("keyterms") || "", spellcheck: false });
   terms.addEventListener("input", () => setting("keyterms", terms.value));
   fillLanguages(language);
-  // How a transcript is written; what is as usual is left out.
+  // How a transcript is written; default values are left out.
   const style = () => {
     const keyterms = terms.value.split(/[,\n]/).map((one) => one.trim()).filter(Boolean);
     return { ...(keyterms.length && { keyterms }), ...chosenIn(numerals.box, masked.box), ...(!punctuate.box.checked && { punctuate: false }) };

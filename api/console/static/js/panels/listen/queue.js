@@ -6,7 +6,7 @@ import { limits, on, price } from "../../session.js";
 import { button, explained, filePicker, h, iconButton, status } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
-// The length of a file, or null where the browser does not know.
+// The length of a file, or null if the browser cannot tell.
 export function lengthOf(file) {
   return new Promise((resolve) => {
     const audio = new Audio();
@@ -24,12 +24,12 @@ export function lengthOf(file) {
 
 export const RECORDINGS = "audio/*,video/mp4,.m4a,.flac,.ogg,.opus";
 
-// Refuses a file that is certainly no recording, before it is sent.
+// Refuses a file that certainly is not a recording, before it is sent.
 export function checkKind({ name, type }) {
   if (type && !/^(audio|video)\/|\/(ogg|mp4|octet-stream)$/.test(type)) throw explained(t("listen.no_recording", { name }));
 }
 
-const FOR_JOBS = ["file_too_large", "audio_too_long"]; // codes of the service, where the browser measures nothing
+const FOR_JOBS = ["file_too_large", "audio_too_long"]; // the service's codes, for files that the browser cannot measure
 const forJobs = (key, values) => explained(t(key, values), { job: "transcription" });
 
 export function fileQueue({ options, path, onshow, onremove }) {
@@ -104,7 +104,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
       const { duration, language, segments } = item.result;
       // A translation has segments in place of words.
       item.result.words ||= segments?.map(({ text, start, end }) => ({ word: text, start, end }));
-      const cost = price("stt_second", duration * (asked.multichannel ? 2 : 1)); // each channel
+      const cost = price("stt_second", duration * (asked.multichannel ? 2 : 1)); // each channel is charged
       item.set("done", t("listen.done", { length: clock(duration), language, price: usd(cost) }));
       refreshCredit();
       onshow(item);

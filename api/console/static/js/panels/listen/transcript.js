@@ -8,7 +8,7 @@ const HUES = [190, 25, 265, 330, 95, 220, 50, 0];
 const CUE_S = 5; // the longest cue of subtitles
 const CUE_WORDS = 12;
 
-// Letters are numbered speakers; others are enrolled, and have their own names.
+// A letter is an unknown speaker; enrolled speakers have their own names.
 const usualName = (speaker) => (/^[A-Z]{1,2}$/.test(speaker) ? t("listen.speaker", { name: speaker }) : speaker);
 
 // Words by turns of speakers; without speakers, one turn.
@@ -23,7 +23,7 @@ function turnsOf(words) {
 
 const spaced = (words) => words.map((one) => one.word.trim()).join(" ");
 
-// Cues of subtitles, which end with a sentence, or where they would be too long to read.
+// Cues of subtitles, which end with a sentence, or earlier if they would be too long to read.
 function cuesOf(words, nameOf) {
   const cues = [];
   for (const turn of turnsOf(words)) {

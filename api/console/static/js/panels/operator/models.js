@@ -1,4 +1,4 @@
-// The configuration that runs, checked and deployed.
+// The running configuration: edit, check, deploy.
 import { askAsOperator } from "../../api.js";
 import { t } from "../../i18n.js";
 import { act, button, card, confirmed, explained, field, h, shownBy, status } from "../../ui.js";
@@ -23,7 +23,7 @@ export function models() {
     if (!answer.ok) throw explained(t(isDry ? "operator.unchecked" : "operator.failed"));
     place.say(t(isDry ? "operator.checked" : "operator.ok"));
   });
-  // The outcome is above the configuration, beside the buttons, and is seen from wherever one is pressed.
+  // The outcome is shown above the configuration, beside the buttons, so that it is always visible.
   const outcome = h("div.stack", place, output);
   const seen = (work) => async (...pressed) => {
     await work(...pressed);

@@ -1,4 +1,4 @@
-// What runs: deployments, gateways, rates, and what is wrong with them.
+// The running service: deployments, gateways, rates, and problems.
 import { askAsOperator, callAsOperator } from "../../api.js";
 import { lineChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
@@ -38,7 +38,7 @@ export function overview() {
   const links = h("p.row.start");
   const history = [];
 
-  // A row that has the focus is not taken from under the hands of its reader.
+  // A row with the focus is not redrawn while the user works with it.
   const draw = (into, ...content) => into.contains(document.activeElement) || into.replaceChildren(...content);
 
   const read = () => Promise.all([askAsOperator("overview"), callAsOperator("/metrics").then((answer) => answer.text())]);
@@ -79,7 +79,7 @@ export function overview() {
     return made.checkVisibility() ? POLL_MS : 0;
   };
 
-  // The differences of a count between two looks; one of a process that has ended is no fall.
+  // The change of a counter between two polls; a decrease, after a process has ended, counts as 0.
   const rate = (name, seconds, kind) => {
     const points = history.slice(1).map((one, at) => [one.at, (Math.max(0, one[name] - history[at][name]) / (one.at - history[at].at)) * seconds]);
     return lineChart(t(`operator.${name}_rate`, { n: number(points.at(-1)[1], 1) }), [[kind, points]]);

@@ -26,7 +26,7 @@ export function workspaces() {
       button(t("operator.plan"), () => plan(one), { kind: "small", label: t("operator.change_plan_of", one) })),
   ]), t("operator.no_workspace")));
 
-  // A dialog whose `send` says what came of it.
+  // A dialog whose `send` returns the outcome as text.
   const change = (title, send, ...fields) => formDialog(title, async (close) => {
     place.say(await send());
     draw();

@@ -1,4 +1,4 @@
-// What would be spoken of a text, as the service reads it.
+// How the service would read a text aloud.
 import { ask } from "../../api.js";
 import { number, t, usd } from "../../i18n.js";
 import { button, card, h } from "../../ui.js";

@@ -1,14 +1,15 @@
-// SSML in the text: what it is, its text, the place of an error, and buttons that write it.
+// SSML in the text: whether it is SSML, its plain text, the place of an error, and buttons to write
+// it.
 import { t } from "../../i18n.js";
 import { button, h, markInvalid } from "../../ui.js";
 
 const DOCUMENT = /^\s*(<\?xml[^>]*\?>\s*)?<speak[\s/>]/;
 const BREAK = /(<break\s+time\s*=\s*(["'])\d+(?:\.\d+)?m?s\2\s*\/>)/;
-// Pauses of a plain text in brackets, as `_BREAK` of pipelines/tts/reading.py has them.
+// Pauses of a plain text in brackets, as in `_BREAK` of pipelines/tts/reading.py.
 const BRACKETS = /(?<![^\s.,;:!?…。，、；：！？—–-])\[(?:(?:(short|medium|long) )?pause|pause[ :](\d{1,5}(?:\.\d{1,3})?m?s))\](?![([:\]"'`’”*_])/gi;
 const SECONDS = { short: 0.25, medium: 0.5, long: 1.2 };
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'" };
-// What a button puts around what is chosen; the first `…` of it is for the user to fill.
+// The markup that a button puts around the selection; the user replaces the first `…`.
 const MARKUP = {
   slower: ['<prosody rate="slow">', "</prosody>"],
   emphasis: ["<emphasis>", "</emphasis>"],
@@ -23,14 +24,14 @@ export const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;
 
 const parts = (text) => text.replace(BRACKETS, (_, kind, time) => `<break time="${(time || `${SECONDS[(kind || "medium").toLowerCase()]}s`).toLowerCase()}"/>`).split(BREAK);
 
-// The text without tags, as it is read and counted; of a part between two words too.
+// The text without tags, as it is read and counted; also for a part between two words.
 export function plain(text, isWhole = isMarkup(text)) {
   if (!isWhole) return parts(text).filter((_, at) => at % 3 === 0).join("");
   return text.replace(/<[^>]*>/g, "").replace(/&(?:#(x?)([\da-f]{1,6})|(\w+));/gi, (whole, hex, number, name) =>
     (name ? ENTITIES[name] : String.fromCodePoint(Math.min(parseInt(number, hex ? 16 : 10) || 32, 0x10ffff))) ?? whole);
 }
 
-// Chooses the place of an error, as "text: line 2, column 9: …", in the field; whether there is one.
+// Selects the place that an error such as "text: line 2, column 9: …" names; false if it names none.
 export function markFault(field, message) {
   const found = /^\w+: line (\d+), column (\d+)/.exec(message || "");
   if (!found) return false;
@@ -42,11 +43,11 @@ export function markFault(field, message) {
   markInvalid(field);
   field.setSelectionRange(start, tag < 0 ? lines[line].length + before : tag + 1);
   field.blur();
-  field.focus(); // scrolls to what is chosen
+  field.focus(); // scrolls to the selection
   return true;
 }
 
-// Writes a new text as one step that can be undone, and chooses a part of it.
+// Writes a new text as one step that can be undone, and selects a part of it.
 function write(field, text, start, end) {
   field.focus();
   field.select();

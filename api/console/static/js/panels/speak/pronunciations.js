@@ -9,7 +9,7 @@ import { act, button, card, check, chosenIn, confirmed, download, explained, fie
 import { changed, refreshCredit, sharedList, voiceLanguages } from "../../work.js";
 import { escaped } from "./markup.js";
 
-const SHOWN = 200; // entries at once; others are found by words
+const SHOWN = 200; // entries shown at once; a search finds the others
 
 export function pronunciations() {
   const listed = status();
@@ -27,13 +27,13 @@ export function pronunciations() {
   const alphabet = select([["ipa", "IPA"], ["x-sampa", "X-SAMPA"]], { name: "alphabet" });
   const language = select([["", t("word.all")]], { name: "language" });
   const matches = check(t("pronunciations.case"), { name: "case_sensitive", checked: true });
-  const texts = [word, alias, phoneme, alphabet, language]; // of an entry, named as in the API
+  const texts = [word, alias, phoneme, alphabet, language]; // the fields of an entry, named as in the API
   const find = h("input", { type: "search", autocomplete: "off" });
   const finder = field(t("pronunciations.find"), find);
   const rows = h("div", { id: "entries" });
   const heading = h("h2", { tabIndex: -1 });
   const saved = h("p.hint", { role: "status" });
-  let current = null; // {id, name, version, entries}; without an id a new one
+  let current = null; // {id, name, version, entries}; a new dictionary has no id
   let edited = null; // the entry that the form changes
   let isChanged = false;
 
@@ -148,7 +148,7 @@ export function pronunciations() {
     add.querySelector("span").textContent = t(one ? "pronunciations.change" : "pronunciations.add");
     if (one) word.focus();
   };
-  // Speaks a word as an entry says, with the voice of the page before, or one of its language.
+  // Speaks a word by its entry, in the voice of the previous page, or one of the entry's language.
   const hear = async (one) => {
     const said = escaped(one.grapheme);
     const inner = one.phoneme ? `<phoneme alphabet="${one.alphabet || "ipa"}" ph="${escaped(one.phoneme)}">${said}</phoneme>` : `<sub alias="${escaped(one.alias)}">${said}</sub>`;

@@ -32,13 +32,13 @@ export function scriptEditor({ onchange }) {
       (next?.querySelector(TEXT) || add).focus();
     }), said);
     fill(who, voice);
-    who.dataset.wanted = voice; // until the voices are there
+    who.dataset.wanted = voice; // until the voices are loaded
     said.addEventListener("keydown", (event) => event.key === "Enter" && !event.ctrlKey && add.click());
     return one;
   };
   const add = button(t("script.add"), () => {
     const last = list.lastElementChild?.previousElementSibling?.querySelector("select").value;
-    list.append(row({ voice: last })); // two who take turns
+    list.append(row({ voice: last })); // two speakers take turns
     keep();
     list.lastElementChild.querySelector(TEXT).focus();
   }, { icon: "plus", kind: "small" });

@@ -70,7 +70,7 @@ export function speech() {
     words.show(item.words, item.text, plainOf(item));
     return playing.load(item.blob);
   };
-  // What was made, shown and kept. Where more than letters is spoken, the service knows the price.
+  // Shows and stores finished speech. The price of anything but plain text comes from the service.
   const finish = async (made, wished, first) => {
     const isPlain = !wished.script && !wished.pronunciations.length && !wished.text.includes("<");
     const cost = isPlain ? costOf(wished) : await priceOf(wished).catch(() => costOf(wished));
@@ -131,7 +131,7 @@ export function speech() {
   };
 
   const written = field(t("speak.text"), text);
-  written.firstChild.classList.add("offscreen"); // its tab says it
+  written.firstChild.classList.add("offscreen"); // the tab has the same words
   const modes = tabs(t("speak.modes"), [
     ["text", t("speak.text"), h("div.stack", written, markupButtons(text))],
     ["script", t("script.title"), script],

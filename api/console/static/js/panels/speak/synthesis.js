@@ -7,14 +7,14 @@ import { limits, noteCredit } from "../../session.js";
 
 const TYPES = { mp3: "audio/mpeg", wav: "audio/wav", ogg: "audio/ogg", flac: "audio/flac" };
 export const FORMATS = Object.keys(TYPES);
-const SOCKET_SPEED = 1.5; // the fastest there; files go to twice
+const SOCKET_SPEED = 1.5; // the socket's maximum; files allow 2
 const SOCKET_SEMITONES = 6;
 const CONTEXT = "console";
 
 const semitones = (ratio) => 12 * Math.log2(ratio);
 const goesBySocket = ({ voice, speed, pitch, script }) => voice && !script && speed <= SOCKET_SPEED && Math.abs(semitones(pitch)) <= SOCKET_SEMITONES + 1e-9;
 
-// How a wish is spoken live: the socket wants a voice, and has narrower ranges.
+// How a request is spoken live: the socket requires a voice, and has narrower ranges.
 export function way(wish) {
   if (goesBySocket(wish)) return "socket";
   return [...wish.text].length <= limits.file_characters ? "stream" : null;
@@ -50,8 +50,8 @@ export async function makeFile(wish, signal) {
   return { blob, words: spoken.words || [], seconds: spoken.duration_seconds, format: wish.format, unread: spoken.unread };
 }
 
-// Plays while it is made. `onbegin` gets the stream, `onwords` its words, `onfirst` the milliseconds
-// until the first sound. Aborting gives what was heard until then.
+// Plays speech while it is made. `onbegin` gets the stream, `onwords` its words, `onfirst` the
+// milliseconds until the first sound. If aborted, returns what was heard until then.
 export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
   const words = [];
   let stream = null;

@@ -8,7 +8,7 @@ import { button, check, field, h, iconButton, newId, select } from "../../ui.js"
 import { follow, voiceLanguages } from "../../work.js";
 
 const FAVOURITES = "favourites";
-// A picture without a file: a shape and colours by the voice's name.
+// A picture without a file: a letter and a colour from the voice's name.
 function portrait(voice) {
   const sum = [...voice.name].reduce((all, one) => (all * 31 + one.codePointAt(0)) % 997, 7);
   const made = h("span.portrait", { "aria-hidden": "true" }, [...voice.name][0].toUpperCase());
@@ -16,7 +16,7 @@ function portrait(voice) {
   return made;
 }
 
-// As a library it keeps no choice, and does not offer the service's.
+// As a library, it stores no choice, and does not offer "automatic".
 export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
   const name = newId("voice");
   const favourites = new Set(setting(FAVOURITES) || []);

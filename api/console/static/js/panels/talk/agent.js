@@ -15,15 +15,15 @@ export function sessionOf({ model, instructions, voice, turns, language, tools }
   return session;
 }
 
-// The times of one turn, by the clock of this page.
+// The times of one turn, by the page's clock.
 class Timing {
   constructor(waited) {
     this.waited = waited; // milliseconds of silence until the turn was known to be over
     this.stopped = performance.now();
   }
 
-  // Milliseconds of the three stages, once the answer sounds: until the turn was over and written, until
-  // the first words of the answer, and until they sound.
+  // Milliseconds of the three stages, once the answer is heard: until the turn was over and transcribed,
+  // then until the answer's first words, then until their sound.
   stages() {
     const { stopped, heard = stopped, sounded } = this;
     const transcribed = Math.min(Math.max(heard, stopped), sounded);
@@ -109,8 +109,8 @@ export function talk(wish, device, view) {
       error: failed,
     };
     try {
-      // A refused request says why, a refused socket does not; and the credential stays with HTTP.
-      // A client secret has prices, also that of the owner of a machine, who sends the credential instead.
+      // A refused request has a reason, which a refused socket lacks, and the credential stays in HTTP. An
+      // owner sends the credential to the socket, since sessions by client secrets always have prices.
       const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json: { session, expires_after: { seconds: 60 } } });
       if (isOver) return;
       const key = isOwner() ? credential() : secret.value;

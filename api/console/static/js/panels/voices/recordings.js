@@ -1,4 +1,4 @@
-// Recordings for a voice: uploaded or recorded here, with their lengths and what is wrong with them.
+// Recordings for a voice: uploaded or recorded here, with their lengths and problems.
 import { player } from "../../audio/player.js";
 import { decode } from "../../audio/pcm.js";
 import { devicePicker, record } from "../../audio/microphone.js";
@@ -12,10 +12,10 @@ const rules = about.recordings || {};
 const TEXTS = 4;
 const QUIET = 0.08; // the loudest sample of a recording that is probably too quiet
 const CLIPPED = 0.003; // share of samples at the peak level
-const tenths = (value) => number(Math.floor(value * 10) / 10, 1); // never more than there is
+const tenths = (value) => number(Math.floor(value * 10) / 10, 1); // rounds down
 const seconds = (value) => t("unit.seconds", { n: tenths(value) });
 
-// What is said of a recording, and whether it cannot be used.
+// The text about a recording, and whether it cannot be used.
 function guidance(take) {
   const { length, loudest, clipped } = take;
   if (length === null) return ["", t("own.unknown")];
@@ -49,7 +49,7 @@ export function recordings() {
   const toggle = workButton(["record", t("own.record")], ["stop", t("own.record_stop")], (stopBy) => recordTake(stopBy), { kind: "microphone", id: "record-take" });
   let takes = [];
   let recorded = 0;
-  let language = ""; // without a text here
+  let language = ""; // set if there is no text in this language
   const drop = dropZone(t("own.upload"), t("own.rules", {
     least: rules.min_files, most: rules.max_files, from: rules.min_seconds, to: rules.max_seconds, total: rules.min_total_seconds,
   }), (files) => files.forEach((file) => add(file).catch((error) => place.fail(error))));
@@ -108,7 +108,7 @@ export function recordings() {
   recount();
   keepFromLoss(() => takes.length || toggle.classList.contains("running"));
 
-  // The files, or an explained error before anything is uploaded.
+  // Returns the files, or throws an error that explains the problem, before anything is uploaded.
   made.files = () => {
     const n = takes.length;
     if (n > accepted().length) throw explained(t("own.need_good"));
@@ -126,7 +126,7 @@ export function recordings() {
     takes = takes.filter((one) => !files.includes(one.file));
     recount();
   };
-  // Shows what to read in a language, whose name is empty where it is English.
+  // Shows what to read in a language; the name is empty for English.
   made.read = (name = language) => {
     language = name;
     read.textContent = name ? t("own.text.other", { language }) : t(`own.text.${recorded % TEXTS}`);

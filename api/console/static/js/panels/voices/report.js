@@ -1,4 +1,4 @@
-// The report of a voice, drawn.
+// The report of a voice, as charts.
 import { ask } from "../../api.js";
 import { player } from "../../audio/player.js";
 import { fromBase64 } from "../../audio/pcm.js";
@@ -6,7 +6,7 @@ import { chartKey, lineChart, rankChart } from "../../charts.js";
 import { number, t } from "../../i18n.js";
 import { button, dialog, h, table } from "../../ui.js";
 
-const STOCK = 7; // of the nearest are shown
+const STOCK = 7; // number of the nearest stock voices shown
 const NEUTRAL = "of-source";
 
 const figure = (value, text) => value !== null && value !== undefined && h("p.figure", h("strong", value), h("span", text));

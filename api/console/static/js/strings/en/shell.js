@@ -1,4 +1,4 @@
-// The frame, Enter, errors, and what several panels say.
+// The frame, Enter, errors, and texts that several panels share.
 export default {
   "nav.label": "Panels",
   "nav.speak": "Speak",
