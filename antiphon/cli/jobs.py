@@ -55,7 +55,8 @@ def job(
     if output is None:
         if kind in RECORDINGS:
             raise click.UsageError(f"-o: required, such as -o {file.stem}.srt for a transcript")
-        return _show_chapters(service, file, given(chapters=options["chapters"]))
+        fields = given(chapters=options["chapters"], voice=options["voice"])
+        return _show_chapters(service, file, fields)
     suffix = output.suffix.lower()
     is_transcript = suffix in TRANSCRIPTS
     if kind in RECORDINGS and not is_transcript:
@@ -78,6 +79,7 @@ def job(
     with service.client() as client, file.open("rb") as upload:
         files = {field: (file.name, upload.read())}
         created = client.request("POST", f"/jobs/{path}", data=fields, files=files)
+        _warn(service, created)
         _save(service, client, created, output)
 
 
@@ -100,9 +102,10 @@ def fetch(service: ServiceClient, job_id: str, output: Path) -> None:
     with service.client() as client:
         current = client.request("GET", f"/jobs/{job_id}")
         suffix = output.suffix.lower()
-        results = {"transcription": (*TRANSCRIPTS,), "speech": BOOKS}.get(current["type"])
-        if results is None:
+        if current["type"] == "batch":
             raise click.UsageError(f"{job_id}: is a batch, whose results are at /openai/v1/files")
+        book_format = current["output_format"]
+        results = (f".{book_format}",) if book_format else (*TRANSCRIPTS,)
         if suffix not in results:
             raise click.UsageError(f"-o: for this job, it must end in {', '.join(results)}")
         _save(service, client, current, output)
@@ -126,6 +129,12 @@ def _save(service: ServiceClient, client: Antiphon, job: dict[str, Any], output:
         path = f"/files/{job['audio_url'].partition('/files/')[2]}"
     output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
     service.show(job, f"{output}: {job['duration']:.0f} s of audio; job {job['id']}")
+
+
+def _warn(service: ServiceClient, answer: dict[str, Any]) -> None:
+    """Print the warnings of an answer for people; `--json` prints the answer with them."""
+    for warning in () if service.as_json else answer["warnings"]:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
@@ -164,22 +173,25 @@ def _show_chapters(service: ServiceClient, file: Path, fields: dict[str, str]) -
     with service.client() as client:
         files = {"document": (file.name, file.read_bytes())}
         plan = client.request("POST", "/jobs/speech/estimate", data=fields, files=files)
+    _warn(service, plan)
     rows = []
     for chapter in plan["chapters"]:
         length = f"{chapter['estimated_seconds'] / 60:.1f}"
         mark = "x" if chapter["chosen"] else ""
         note = "usually left out" if chapter["extra"] else ""
         price = f"{chapter['price']:.4f}"
-        rows.append((str(chapter["number"]), mark, chapter["title"], length, price, note))
+        title, language = chapter["title"], chapter["language_name"]
+        rows.append((str(chapter["number"]), mark, title, language, length, price, note))
     minutes = f"{plan['estimated_seconds'] / 60:.1f}"
     rows.append(
         (
             "",
             "",
             "Sum",
+            "",
             minutes,
             f"{plan['price']:.4f}",
             f"{plan['left_out']['notes']} notes left out",
         )
     )
-    service.show_rows(plan, "NUMBER, READ, CHAPTER, MINUTES, USD AT MOST, NOTE", rows)
+    service.show_rows(plan, "NUMBER, READ, CHAPTER, LANGUAGE, MINUTES, USD AT MOST, NOTE", rows)

@@ -20,6 +20,7 @@ from models.errors import EngineError
 from models.fairness.scheduling import DeadlineScheduler
 from models.memory import give_back
 from models.registry import TTS
+from models.runtimes.upstream import UpstreamService
 from models.tts.base import SynthesisRequest, TTSEngine
 from pipelines.tasks import iterate_in_thread
 from telemetry import metrics, tracing
@@ -44,6 +45,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
             lambda: min(engine.capabilities.max_concurrency for engine in self.engines()),
             # An empty chunk only marks progress.
             lambda item: isinstance(item, AudioChunk) and not len(item.pcm),
+            is_remote=lambda: all(isinstance(engine, UpstreamService) for engine in self.engines()),
         )
         self._running = 0  # number of running requests
         self._warm_up: asyncio.Task[None] | None = None

@@ -80,13 +80,16 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         is_empty: Callable[[Any], bool] = lambda _: False,
         clock: Callable[[], float] = time.monotonic,
         niceness: int = 0,
+        is_remote: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create a scheduler. `max_concurrency` returns how many of the threads may work at once,
-        by default all. `niceness` is added to that of the process."""
+        by default all. `niceness` is added to that of the process. If the work `is_remote`,
+        parallel requests do not slow each other down."""
         most = max_concurrency or (lambda: threads)
         # A step beyond the threads would wait in their own queue, which knows no deadlines.
         super().__init__(lambda: min(threads, most()), clock)
         self.is_empty = is_empty
+        self._is_remote = is_remote
         self._waiting: dict[str, list[_ScheduledStep]] = {}  # heaps by owner
         self._order = TurnOrder(contended_s=CONTENDED_S, clock=clock)
         self._count = itertools.count()
@@ -146,7 +149,8 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
     def _must_wait(self, deadline: float, owner: str) -> bool:
         now = self.clock()
         running = [step.deadline for step in self._running if step.owner == owner]
-        return deadline > now + 2 * TIGHT_S and min(running, default=deadline) < now + TIGHT_S
+        has_time = deadline > now + 2 * TIGHT_S and not self._is_remote()
+        return has_time and min(running, default=deadline) < now + TIGHT_S
 
 
 class RequestExecutor(Executor):

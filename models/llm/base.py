@@ -50,7 +50,6 @@ class GenerationRequest:
     enable_thinking: bool = False
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     tools: tuple[dict[str, Any], ...] = ()  # OpenAI's shape
-    strict_tools: frozenset[str] = frozenset()  # names of those whose whole schema is enforced
     tool_choice: ToolChoice = "auto"
     called_tool: str | None = None  # the only tool that may be called; the prompt lists all tools
     first_tool: str | None = None  # called first if the model must call; any may follow
@@ -71,6 +70,13 @@ class GenerationRequest:
         if sampling.max_tokens is not None:
             sampling = replace(sampling, max_tokens=max(1, sampling.max_tokens - tokens))
         return replace(self, begun=self.begun + text, sampling=sampling)
+
+    def described_tools(self) -> list[dict[str, Any]]:
+        """Tools as chat templates write them: without `strict`, which is for the decoding."""
+        return [
+            {**tool, "function": {k: v for k, v in tool["function"].items() if k != "strict"}}
+            for tool in self.tools
+        ]
 
     def answered_calls(self) -> list[tuple[str, Any]]:
         """Names and arguments of the tool calls since the last message of the user."""

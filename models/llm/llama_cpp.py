@@ -488,7 +488,7 @@ def _to_body(
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,
             # Only the template gets them: llama.cpp's own parser of tool calls has no limits.
-            "tools": list(request.tools) or None,
+            "tools": request.described_tools() or None,
         },
     }
     if request.is_raw:

@@ -82,7 +82,7 @@ class PromptWriter:
         if request.tools and request.tool_choice != "none":
             if not self._takes_tools:
                 raise UnsupportedFeature("this model does not support tools")
-            options[self._tools_argument] = list(request.tools)
+            options[self._tools_argument] = request.described_tools()
         if request.is_raw:
             return Prompt(tuple(self.tokenizer(request.messages[0].content)["input_ids"]), False)
         options |= {"tokenize": False, "add_generation_prompt": True}

@@ -50,10 +50,11 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
     tokens = [(start, end) for start, end in spans(spoken) if is_speakable(spoken[start:end])]
     if not audible or not tokens:
         return ()
-    bounds: list[tuple[int, int]] = []
+    bounds: dict[int, tuple[int, int]] = {}  # by the index of the audible unit
     for group in _groups(audible, [_key(spoken[start:end]) for start, end in tokens], language):
         weights = [_weight(audible[unit].clean_text) for unit in group.units]
-        bounds += _share(weights, [tokens[token] for token in group.tokens])
+        parts = _share(weights, [tokens[token] for token in group.tokens])
+        bounds |= zip(group.units, parts, strict=True)
     words: list[SourceWord] = []
     next_start = len(spoken)
     for unit in reversed(units):
@@ -61,7 +62,9 @@ def align(units: Sequence[Unit], spoken: str, language: str) -> tuple[SourceWord
             start, end = next_start, min(next_start + 1, len(spoken))
         elif audible and unit is audible[-1]:
             audible.pop()
-            start, end = bounds.pop()
+            if len(audible) not in bounds:
+                continue
+            start, end = bounds[len(audible)]
             next_start = start
         else:
             continue
@@ -79,6 +82,10 @@ def _is_spoken(text: str, language: str) -> bool:
 def _alone(text: str, language: str) -> str:
     """Normalises a unit without its context."""
     return normalise(text, language)
+
+
+def _is_markup(unit: Unit) -> bool:
+    return "<" in unit.clean_text or "[" in unit.clean_text
 
 
 def _key(token: str) -> str:
@@ -129,7 +136,9 @@ def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list
         if owner is None:
             loose.append(token)
             continue
-        between = _Group(list(range(next_unit, owner)), loose)
+        units = range(next_unit, owner)
+        # Alone, a part of a tag and the box of a list look spoken.
+        between = _Group([n for n in units if loose or not _is_markup(audible[n])], loose)
         loose = []
         next_unit = owner + 1
         if between.units and between.tokens:

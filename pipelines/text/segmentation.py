@@ -43,10 +43,18 @@ _NO_END_BEFORE_SMALL = frozenset(
     "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
     "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
 )
+# Languages that write ordinals with a full stop: "17. mai", "Christian 4. var konge"
+_DOTTED_ORDINALS = frozenset(
+    "bs cs da de et eu fi fo hr hu is lb lv nb nn no pl sk sl sr tr".split()
+)
 _BEFORE_TELEPHONE = frozenset("tel tél telef cell nr núm".split())  # "Tel. (030) 1", "Tel. +49"
 # After these a capital letter does begin a sentence, except in German, which capitalises nouns.
 _MAY_END = re.compile(r"\b(?:[Ee](?:tc|cc|nz)|[Ii]t[dp])\.(?=\s+[^\W\d_a-zà-ÿ])")
 _ANSWER = re.compile(r"\b[Nn]o\.(?=\s+(?![IVX]{2,})[^\W\d_a-zà-ÿ])")  # sentencex sees a number
+# In German, sentencex ends no sentence before a number; abbreviations of nouns have a capital.
+_BEFORE_NUMBER = re.compile(
+    r"\b(?:[a-zäöüß]{4,}|so|da|ja|gut|aus|auf|an|ab|zu|mit|ist|war|hat|nie|weg)\.(?=\s\d)"
+)
 _AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+[^\W\d_a-zà-ÿ])")
 _AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
 _WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^」』”’）》。！？…，、\\s])")
@@ -339,8 +347,11 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
     rest = text[line:]
     if not _MARK.search(rest):
         return line
-    starts = [start for start, _ in sentence_spans(rest.rstrip() + _NEXT, language)]
-    if sure and starts[-1] >= len(rest.rstrip()) and not _ENDS_SURELY.search(rest):
+    bare = rest.rstrip()
+    may_be_ordinal = language in _DOTTED_ORDINALS and bare[-2:-1].isdecimal()
+    following = _NEXT.lower() if may_be_ordinal else _NEXT
+    starts = [start for start, _ in sentence_spans(bare + following, language)]
+    if sure and starts[-1] >= len(bare) and not _ENDS_SURELY.search(rest):
         starts.pop()
     return line + min(starts[-1], len(rest)) if starts else line
 
@@ -361,6 +372,8 @@ def _missed_ends(sentence: str, language: str) -> list[int]:
         patterns.append(_MAY_END)
     if language in ("en", "es", "it"):
         patterns.append(_ANSWER)
+    if language == "de":
+        patterns.append(_BEFORE_NUMBER)
     ends = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
     if "。" in sentence or "！" in sentence or "？" in sentence:
         depth = counted = 0
@@ -405,16 +418,19 @@ def _is_one_sentence(
     words = language_words(language)
     if key in (words.goes_on or language_words("en").goes_on):
         return True
-    if words.before_ordinal and (word[-1].isdecimal() or _ROMAN.fullmatch(word)):
+    is_number = word[-1].isdecimal() or _ROMAN.fullmatch(word) is not None
+    if is_number and following.islower() and language in _DOTTED_ORDINALS:
+        return True
+    if words.before_ordinal and is_number:
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
         next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]
         is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
         if is_ordinal or word[-1].isdecimal():
             return is_ordinal
-    is_number = following == "(" and paragraph[after[0] + 1 : after[0] + 2].isdigit()
-    if following in ("(", "+") and not is_number:
+    is_area_code = following == "(" and paragraph[after[0] + 1 : after[0] + 2].isdigit()
+    if following in ("(", "+") and not is_area_code:
         return key in _BEFORE_TELEPHONE
-    if following.isdigit() or is_number:
+    if following.isdigit() or is_area_code:
         last = re.split("[-–]", word)[-1]
         return (
             not words.goes_on_before_number.isdisjoint((last, last.lower()))
@@ -437,7 +453,7 @@ def _is_date(before: str, after: str, language: str) -> bool:
     day, name = _BEFORE_DATE.findall(before)[0]
     if day:
         return name.lower() in calendar.short_months
-    if language == "en" and not name[:1].isupper():  # "sat", "sun" and "wed" are words
+    if language in ("en", "de") and not name[:1].isupper():  # "sat", "sun" and "so" are words
         return False
     date = _DATE.match(after)
     is_date = date is not None and (not date[1] or date[1].lower() in calendar.months)

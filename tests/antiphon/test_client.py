@@ -226,6 +226,6 @@ def test_signatures_are_those_of_the_published_vector_and_of_the_reference_libra
 
 
 def test_the_types_are_those_of_the_openapi_document() -> None:
-    command = [sys.executable, "tools/client_types.py", "--check"]
+    command = [sys.executable, "-m", "tools.client_types", "--check"]
     done = subprocess.run(command, cwd=PROJECT_DIR, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -60,6 +60,17 @@ LATER = """(() => {
     };
 })"""
 
+# The next upload is answered with a voice named Ann at `answerNow()`.
+HELD_ANSWER = """(() => {
+    XMLHttpRequest.prototype.send = function () {
+        const answer = {id: 'x', name: 'Ann'};
+        for (const [name, value] of [['status', 201], ['responseText', JSON.stringify(answer)]]) {
+            Object.defineProperty(this, name, {value});
+        }
+        window.answerNow = () => this.onload();
+    };
+})"""
+
 
 def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: Browser) -> None:
     headers = {"Authorization": f"Bearer {tone_server.key}"}
@@ -130,6 +141,28 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "failed().includes('at least 120 are needed')")
         posted = run(page, "requests.filter((one) => one.startsWith('POST')).length")
         assert posted == 0
+
+
+def test_what_changes_during_an_upload_is_kept_for_the_next_voice(
+    tone_server: Server, browser: Browser
+) -> None:
+    with browser.open(tone_server.url, "console") as page:
+        enter(page, tone_server.key)
+        go(page, "voices")
+        page.call(HELD_ANSWER)
+        fill(page, Name="Ann", Description="Warm")
+        page.call(ADD, 50, 50, 50)
+        wait_until(page, "at('.total').innerText.includes('150 of')")
+        press(page, "Create the voice for 1.00 USD")
+        wait_until(page, "Boolean(window.answerNow)")
+        fill(page, Name="Bob")
+        page.call(ADD, 15)
+        wait_until(page, "all('.take').length === 4")
+        run(page, "(answerNow(), true)")
+        wait_until(page, "said().includes('Ann')")
+        values = "[labelled('Name').value, labelled('Description').value]"
+        assert run(page, values) == ["Bob", ""]
+        wait_until(page, "at('.total').innerText.includes('15 of')")
 
 
 def test_a_required_statement_is_asked_for_and_a_take_is_recorded(

@@ -4,7 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    model_validator,
+)
 
 from api.http.bodies import NOT_BLANK, WHOLE, OneLine, RedactFields, RequestModel, Whole, refused
 from api.openai.speech import VoiceName
@@ -74,8 +81,8 @@ class Tool(RequestModel):
     )
 
     def to_openai(self) -> dict[str, Any]:
-        """Returns the tool as engines and templates read it, without omitted fields."""
-        names = {"name", "description", "parameters"}
+        """Returns the tool as engines read it, without omitted fields."""
+        names = {"name", "description", "parameters", "strict"}
         return {"type": "function", "function": self.model_dump(include=names, exclude_none=True)}
 
 
@@ -212,7 +219,8 @@ class TextPart(RequestModel):
 
 
 class RefusalPart(RequestModel):
-    """A refusal of an earlier answer, which counts as its text."""
+    """A refusal of an earlier answer, which counts as its text; only in messages of the
+    assistant."""
 
     type: Literal["refusal"]
     refusal: str
@@ -245,18 +253,19 @@ class AudioOptions(RequestModel):
     format: Literal["wav", "mp3", "flac", "opus", "aac", "pcm16"]
 
 
-def joins(*kinds: str) -> Callable[[object], object]:
+def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
     """Makes a validator that joins the texts of a list of parts of the types `kinds`, and the
-    refusals of earlier answers."""
+    refusals in messages of the assistant."""
     named = " and ".join(f"'{kind}'" for kind in kinds)
 
-    def joined(content: object) -> object:
+    def joined(content: object, info: ValidationInfo) -> object:
         if not isinstance(content, list):
             return content
         texts = []
+        allowed = (*kinds, "refusal") if info.data.get("role") == "assistant" else kinds
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
-            if kind not in (*kinds, "refusal"):
+            if kind not in allowed:
                 raise ValueError(f"only parts of type {named} are supported")
             field = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(field), str):
@@ -281,12 +290,12 @@ def _listed(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
 
-def _joined_unless_audio(content: object) -> object:
+def _joined_unless_audio(content: object, info: ValidationInfo) -> object:
     """Joins the texts of parts; a list with audio stays as it is until the audio is transcribed."""
     has_audio = isinstance(content, list) and any(
         isinstance(part, dict) and part.get("type") == "input_audio" for part in content
     )
-    return content if has_audio else joins("text", "input_audio")(content)
+    return content if has_audio else joins("text", "input_audio")(content, info)
 
 
 PartList = list[Annotated[TextPart | AudioPart, Field(discriminator="type")]]
@@ -439,7 +448,6 @@ class AnswerFields(RequestModel):
             sampling=self.sampling(),
             enable_thinking=self.thinks,
             tools=tuple(tool.to_openai() for tool in self.all_tools()),
-            strict_tools=frozenset(tool.name for tool in self.all_tools() if tool.strict),
             tool_choice=self.choice(),
             called_tool=self.called_tool(),
             parallel_tool_calls=self.parallel_tool_calls is not False,

@@ -158,7 +158,6 @@ class Agent:
             messages=turn,
             sampling=session.sampling(),
             tools=tuple(tool.to_openai() for tool in session.tools),
-            strict_tools=frozenset(tool.name for tool in session.tools if tool.strict),
             template_kwargs={"names_maker": system == INSTRUCTIONS},
             tool_choice=session.choice(),
             called_tool=session.called_tool(),

@@ -42,8 +42,9 @@ class SocketRegistry:
         """Live sessions as a share of this process's limit, 0 to 1."""
         return len(self.live) / self.at_most
 
-    async def admit(self, principal: Principal) -> Lease:
-        """Acquires a lease for a session of a workspace; leases are counted across all gateways.
+    async def admit(self, principal: Principal, refused_as: str = "socket") -> Lease:
+        """Acquires a lease for a session of a workspace; leases are counted across all gateways. A
+        refusal for lack of places counts as `refused_as`.
 
         A workspace may have at most as many sessions in this process as remain free, so that some
         are left for others. Raises ApiError(concurrency_limit) or ApiError(overloaded).
@@ -51,7 +52,7 @@ class SocketRegistry:
         key = f"sockets:{principal.workspace_id}"
         free = self.at_most - self.shared.held
         if not _SHARE.allows(self.shared.held_under(key), free):
-            metrics.overload_refusals.labels("socket").inc()
+            metrics.overload_refusals.labels(refused_as).inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
         limits = self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
         limit = limits.concurrent_websockets

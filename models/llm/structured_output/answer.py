@@ -182,7 +182,7 @@ def compile_enforced(request: GenerationRequest, compile_: Callable[[GenerationR
         raise
     except SchemaError:
         tools = tuple(
-            tool if tool["function"]["name"] in request.strict_tools else _only_enforced(tool)
+            tool if tool["function"].get("strict") else _only_enforced(tool)
             for tool in request.tools
         )
         if tools != request.tools:

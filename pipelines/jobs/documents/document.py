@@ -146,17 +146,16 @@ def _without_notes(text: str) -> tuple[str, int]:
 
     Returns the text and the number of these notes.
     """
-    notes = {match[1] or match[2] for match in _NOTE.finditer(text)}
-    body = _NOTE.sub("", text)
-    notes &= {match[1] or match[2] for match in _NOTE_MARK.finditer(body)}
-
-    def kept(note: re.Match[str]) -> str:
-        return "" if note[1] is None or note[1] in notes else note[0]
-
-    count = sum(not kept(note) for note in _NOTE.finditer(text))
-    text = _NOTE.sub(kept, text)
-    text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in notes else mark[0], text)
-    return text, count
+    notes = [*_NOTE.finditer(text)]
+    ends = [0, *(note.end() for note in notes)]
+    starts = [*(note.start() for note in notes), len(text)]
+    first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
+    cited = {mark[1] or mark[2] for mark in _NOTE_MARK.finditer("".join([first, *rest]))}
+    kept = ["" if note[1] is None or note[1] in cited else note[0] for note in notes]
+    text = first + "".join(note + body for note, body in zip(kept, rest, strict=True))
+    cited &= {note[1] or note[2] for note in notes}
+    text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in cited else mark[0], text)
+    return text, kept.count("")
 
 
 def _without_note_titles(chapters: Iterable[Chapter], notes: int) -> tuple[Chapter, ...]:

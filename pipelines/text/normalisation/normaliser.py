@@ -83,11 +83,13 @@ _UNIT_AFTER = re.compile(
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
+_ORDINAL_DOT = re.compile(r"(?<!\d{3})\.(?= [a-zà-ÿőűşıčšž])")
 _ORDINAL_AFTER = {
     "en": re.compile(r"(?:st|nd|rd|th|ST|ND|RD|TH)\b"),
     "fr": re.compile(r"(?:er|re|e|ème|eme)\b"),
     "nl": re.compile(r"(?:e|ste|de)\b"),
     **dict.fromkeys(("es", "it", "pt"), _ORDINAL_SIGN),
+    **dict.fromkeys(("da", "fi", "hu", "no", "sl", "tr"), _ORDINAL_DOT),
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")

@@ -32,14 +32,21 @@ _PATH = re.compile(r"(?<![^\W_])[A-Za-z]:\\(?![\[(])")
 _GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:_\d{3}){1,5}(?!\w|[.,]\d)")
 _RAISED = re.compile(r"<sup>([-−+]?\d{1,3})</sup>")
 _TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+# A heart ends a sentence or follows a word for people; elsewhere "<3" is "less than 3".
+_HEART = re.compile(
+    r"(?<!\S)(?<!^[^\WI] )(?<!\s[^\WI] )(?<!\bis )(?<!\bof )(?<!\bto )<3(?=\s*$|[.!?]| <3)"
+    r"|(?:(?<=\bI )|(?<=\b[Ww]e )|(?<=\b[Yy]ou )|(?<=hanks )|(?<=\b[Ii]ch ))<3(?= [^\W\d_])"
+)
 _DEEPEST = 3  # fractions within fractions
 
 
 def without_notation(text: str, signs: Mapping[str, str]) -> str:
-    """Removes lines of signs and the delimiters of formulas, and replaces the macros of TeX by
-    `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
+    """Removes lines of signs, hearts and the delimiters of formulas, and replaces the macros of TeX
+    by `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
     digits, and numbers of programs lose the marks between their groups."""
     text = _FRAME.sub(r"\2", _LINE.sub("", text))
+    if "<3" in text:
+        text = _HEART.sub("", text)
     if "_" in text:
         text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)
     if "<sup>" in text:

@@ -84,6 +84,12 @@ def test_the_letters_of_a_whole_text_are_timed(http: httpx.Client) -> None:
         assert whole.getnframes() == frames == pytest.approx(seconds * 16_000, abs=2)
 
 
+def test_what_is_not_spoken_has_no_letters(http: httpx.Client) -> None:
+    text = '[x] Read <a href="https://example.com/">this</a> page [5] now.'
+    timed = speak(http, "/with-timestamps", text=text).json()["alignment"]
+    assert "".join(timed["characters"]) == 'Read href="https://example.com/">this</a> page now.'
+
+
 def test_the_letters_of_a_stream_come_with_their_audio(http: httpx.Client) -> None:
     answer = speak(http, "/stream/with-timestamps", query=SECOND)
     assert answer.headers["content-type"].startswith("application/x-ndjson")

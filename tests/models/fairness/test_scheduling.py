@@ -150,6 +150,13 @@ def test_a_request_with_time_to_spare_waits_while_a_tight_one_runs() -> None:
     patient.result(PATIENCE_S)
 
 
+def test_work_on_another_machine_waits_for_no_tight_request() -> None:
+    turns = DeadlineScheduler(2, "test", clock=lambda: 100.0, is_remote=lambda: True)
+    blocked = BlockedThread(turns, 100.5)
+    turns.executor(5.0).submit(int).result(PATIENCE_S)
+    blocked.unblock()
+
+
 def test_a_request_whose_deadline_was_extended_yields(turns: DeadlineScheduler) -> None:
     ahead, late = turns.executor(0.0), turns.executor(0.5)
     ahead.extend_deadline(1.0)

@@ -39,6 +39,18 @@ def aligned(text: str, language: str) -> list[tuple[str, str]]:
         ),
         ("en", "Hi :smile: you", [("Hi", "Hi"), ("you", "you")]),
         ("en", r"a \n b \begin{align} c", [("a", "a"), ("b", "b"), ("c", "c")]),
+        ("en", "- [x] Buy an [x]", [("Buy", "Buy"), ("an", "an"), ("[x]", "x")]),
+        ("en", "- [x] Buy an x", [("Buy", "Buy"), ("an", "an"), ("x", "x")]),
+        (
+            "en",
+            'A <a href="https://a.b/c">link</a>, I <3 it <b>this</b> [5] 5',
+            [
+                *(("A", "A"), ('href="https://a.b/c">link</a>,', "link,"), ("I", "I")),
+                *(("it", "it"), ("<b>this</b>", "this"), ("[5]", "five"), ("5", "five")),
+            ],
+        ),
+        ("en", "The text [5] is", [("The", "The"), ("text", "text"), ("is", "is")]),
+        ("en", "if x <a b", [("if", "if"), ("x", "x"), ("<a", "a"), ("b", "b")]),
         ("en", "R & D", [("R", "R"), ("&", "and"), ("D", "D")]),
         ("en", "yes – no \U0001f600", [("yes", "yes"), ("no", "no")]),
         ("en", "at 5:30 pm.", [("at", "at"), ("5:30", "five thirty"), ("pm.", "P M.")]),

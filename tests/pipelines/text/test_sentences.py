@@ -52,6 +52,8 @@ def test_only_whitespace_is_outside_of_the_sentence_spans(text: str, language: s
         ("en", "Hello. How are you?", "Hello. ", "Hello. How are you?"),
         ("en", "Dear Dr. ", "", ""),
         ("en", "It costs 3.", "", "It costs 3."),
+        ("no", "Kom. Den 17. ", "Kom. ", "Kom. "),
+        ("no", "Kom. Den 17. Da", "Kom. Den 17. ", "Kom. Den 17. "),
         ("en", "Title\nand more", "Title\n", "Title\n"),
         ("en", "Title\nDone. ", "Title\nDone. ", "Title\nDone. "),
         ("zh", "你好。", "你好。", "你好。"),

@@ -81,7 +81,7 @@ async def create_call(request: Request, principal: PrincipalDep) -> Response:
     await checked_session(kind, chosen, principal.workspace_id, services.speech)
     if sockets.draining:
         raise ApiError("unavailable", "this server is stopping")
-    lease = await sockets.admit(principal)
+    lease = await sockets.admit(principal, refused_as="call")
     try:
         peer = await infrastructure.calls.open_peer()
         answer = await _answer(peer, offer, sockets.limits.handshake_s)

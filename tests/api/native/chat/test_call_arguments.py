@@ -155,6 +155,12 @@ async def test_a_refusal_of_an_earlier_answer_is_its_text(
     assert answer.status_code == 200, answer.text
     assert "X-Ignored-Fields" not in answer.headers
     assert prompts[-1].messages[1] == ChatMessage("assistant", "I cannot.")
+    if isinstance(fields["content"], list):
+        for role in ("user", "system", "developer", *(["tool"] if path in CHATS else [])):
+            message = {"role": role, "tool_call_id": "c1", **fields}
+            wrong = {name: [user, message, user], "stream": False}
+            refused = await client.post(path, headers=auth, json=wrong)
+            assert refused.status_code == 400 and "only parts of type" in refused.text, role
 
 
 @pytest.mark.parametrize("path", CHATS)

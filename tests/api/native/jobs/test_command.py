@@ -17,6 +17,9 @@ from tests.api.local_services import local_services
 from tests.api.native.jobs.doing import do, recording
 from tests.patience import PATIENCE_S
 
+GERMAN = "# Eins\n\nDas ist ein Satz, den niemand sonst so schreibt, und er ist nicht kurz.\n"
+WARNING = "Warning: the voice Alto does not speak German, the language of “Eins”\n"
+
 
 def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
     book = tmp_path / "book.md"
@@ -30,7 +33,7 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
 
         rows = [line.split() for line in run("--chapters", "2-3").stdout.splitlines()]
         assert [row[:3] for row in rows[1:4]] == [
-            ["1", "Contents", "0.0"],
+            ["1", "Contents", "English"],
             ["2", "x", "One"],
             ["3", "x", "Two"],
         ]
@@ -38,8 +41,13 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
         usual = run().stdout.splitlines()
         assert "usually left out" in usual[1]
         assert [line.split()[1] == "x" for line in usual[1:4]] == [False, True, True]
+        assert not run().stderr
         refused = run("--chapters", "4")
         assert refused.returncode == 1 and "not within the 3 chapters" in refused.stderr
+        book.write_text(GERMAN)
+        assert run("--voice", "Alto").stderr == WARNING
+        listed = run("--voice", "Alto").stdout.splitlines()[:2]
+        assert "LANGUAGE" in listed[0] and "German" in listed[1]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,7 @@ def ctrl_c() -> Iterator[None]:
 @pytest.mark.usefixtures("ctrl_c")
 def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path) -> None:
     book = tmp_path / "book.md"
-    book.write_text("# One\n\nA sentence.\n")
+    book.write_text(GERMAN)
     output = tmp_path / "book.m4b"
     with serve_local(tmp_path) as server:
         program = [sys.executable, "-m", "deployments.cli.main", "--url", server.url]
@@ -90,6 +98,8 @@ def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path)
                 command, cwd=PROJECT_DIR, stderr=subprocess.PIPE, text=True
             ) as waiting:
                 assert waiting.stderr is not None
+                if options[0] == "job":
+                    assert waiting.stderr.readline() == WARNING
                 assert "antiphon jobs fetch" in waiting.stderr.readline()
                 assert waiting.stderr.readline().startswith("waiting for its turn")
                 waiting.send_signal(signal.SIGINT)
@@ -99,14 +109,15 @@ def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path)
 
         nowhere = run("job", str(book), "-o", "/none/book.m4b")
         assert nowhere.returncode == 1 and "there is no folder /none" in nowhere.stderr
-        last_words = stopped("job", str(book), "-o", str(output))
+        last_words = stopped("job", str(book), "-o", str(output), "-v", "Alto")
         [row] = run("jobs", "list").stdout.splitlines()[1:]
         job_id, kind, name, status, *_ = row.split()
         assert (kind, name, status) == ("speech", "book.md", "processing")
         assert f"antiphon jobs delete {job_id}" in last_words
         assert job_id in stopped("jobs", "fetch", job_id, "-o", str(output))
-        wrong = run("jobs", "fetch", job_id, "-o", str(tmp_path / "book.srt"))
-        assert wrong.returncode == 2 and ".m4b, .mp3" in wrong.stderr
+        for ending in (".srt", ".mp3"):
+            wrong = run("jobs", "fetch", job_id, "-o", str(tmp_path / f"book{ending}"))
+            assert wrong.returncode == 2 and "must end in .m4b" in wrong.stderr
         assert run("jobs", "delete", job_id, "--yes").stdout == "The job is deleted.\n"
         assert run("jobs", "list").stdout.count("\n") == 1
         unknown = run("job", str(book), "-o", str(output), "--voice", "Nobody")

@@ -181,6 +181,13 @@ async def test_a_refused_call_says_why(
         with pytest.raises(NotFoundError, match="voice"):
             session: Any = {"type": "realtime", "audio": {"output": {"voice": "nobody"}}}
             await client.realtime.calls.create(sdp=offer, session=session)
+        counts = [metrics.overload_refusals.labels(kind)._value for kind in ("call", "socket")]
+        before = [count.get() for count in counts]
+        with monkeypatch.context() as full:
+            full.setattr(server.services.infrastructure.sockets, "at_most", 0)
+            assert (await post(server, offer)).json()["error"]["code"] == "overloaded"
+        # The alert `RequestsFail` subtracts the refusals of calls, whose 503 it counts.
+        assert [count.get() for count in counts] == [before[0] + 1, before[1]]
         monkeypatch.setattr(registry, "MODULE", "no_such_module")
         assert (await post(server, offer)).status_code == 503
         calls = server.services.infrastructure.calls

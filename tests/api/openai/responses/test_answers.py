@@ -98,8 +98,11 @@ async def test_items_become_the_messages_of_a_chat(
         ChatMessage("tool", "wet", {"tool_call_id": "call_2"}),
     )
     assert engine.asked[-1].tools == (
-        {"type": "function", "function": {"name": "weather", "parameters": CITY}},
+        {"type": "function", "function": {"name": "weather", "parameters": CITY, "strict": True}},
     )
+    assert engine.asked[-1].described_tools() == [
+        {"type": "function", "function": {"name": "weather", "parameters": CITY}},
+    ]
 
 
 async def test_a_tool_without_strict_is_shown_as_its_schema_allows(
@@ -113,7 +116,8 @@ async def test_a_tool_without_strict_is_shown_as_its_schema_allows(
     ]
     shown = (await respond(tools=tools)).json()["tools"]
     assert [tool["strict"] for tool in shown] == [True, False, True, False]
-    assert engine.asked[-1].strict_tools == {"f2"}
+    functions = [tool["function"] for tool in engine.asked[-1].tools]
+    assert [function.get("strict") for function in functions] == [None, None, True, False]
 
 
 async def test_the_options_reach_the_model_as_those_of_a_chat_do(

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -220,8 +219,11 @@ def test_llguidance_gets_unsupported_schemas_unless_they_are_too_large(
         library.LLMatcher.return_value.is_error.side_effect = [True, False]
         properties = {"b": {"$comment": name, **schema}}
         tool = {"name": "f", "parameters": {"type": "object", "properties": properties}}
-        asked = GenerationRequest((), tools=({"type": "function", "function": tool},))
-        assert answers.constrain(asked).grammar is not None
+        lax, strict = (
+            GenerationRequest((), tools=({"type": "function", "function": function},))
+            for function in (tool, {**tool, "strict": True})
+        )
+        assert answers.constrain(lax).grammar is not None
         library.LLMatcher.return_value.is_error.side_effect = [True]
         with pytest.raises(SchemaError, match="'f': properties.b"):
-            answers.constrain(replace(asked, strict_tools=frozenset("f")))
+            answers.constrain(strict)

@@ -27,7 +27,8 @@ from tests.models.llm.upstream.raw_upstream import (
 )
 from tests.patience import PATIENCE_S
 
-TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+FUNCTION = {"name": "weather", "parameters": {"type": "object"}, "strict": True}
+TOOL = {"type": "function", "function": FUNCTION}
 FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}
 
 

@@ -59,12 +59,13 @@ export default function makeVoices() {
   const make = form(making, async () => {
     if (consent.required && !consent.value.trim()) throw explained(t("own.consent_needed"));
     const files = takes.files();
+    const sent = new Map([name, description, language, gender, consent].map((one) => [one, one.value])); // what changes is for the next voice
     if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
     making.say(t("own.checking"));
     const voice = await upload("/voices", formOf(fields(), ...files.map((file) => ["files", file])), told(making, t("own.checking")));
     making.say(t("own.begun", { name: voice.name }));
-    make.reset();
-    takes.clear();
+    for (const [one, value] of sent) if (one.value === value) one.value = one === gender ? "neutral" : "";
+    takes.clear(files);
     dropSentence();
     fitLanguage();
     refreshCredit();

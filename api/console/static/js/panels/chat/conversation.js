@@ -60,8 +60,7 @@ export function conversation() {
     const fields = settings.fields();
     const json = { ...fields, stream: true };
     if (chatId) json.chat_id = chatId;
-    const isFirst = !chatId && !history.length;
-    if (isFirst && settings.system) messages = [{ role: "system", content: settings.system }, ...messages];
+    if (!chatId && !history.length && settings.system) messages = [{ role: "system", content: settings.system }, ...messages];
     json.messages = chatId ? messages : [...history, ...messages];
     return { json, messages };
   };

@@ -66,10 +66,7 @@ export function recordings() {
     const note = h("p.guidance", { role: "status" });
     const playing = player({ small: true, label: file.name });
     take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("action.remove_of", { name: file.name }), () => {
-      playing.clear();
-      takes = takes.filter((one) => one !== take);
-      take.element.remove();
-      recount();
+      made.clear([file]);
       toggle.focus();
     }), note, playing);
     take.clear = playing.clear;
@@ -121,10 +118,12 @@ export function recordings() {
     return takes.map((one) => one.file);
   };
   made.names = () => (takes.length ? takes.map((one) => one.file.name) : ["one.wav", "two.wav", "three.wav"]);
-  made.clear = () => {
-    takes.forEach((one) => one.clear());
-    takes = [];
-    list.replaceChildren();
+  made.clear = (files = takes.map((one) => one.file)) => {
+    for (const take of takes.filter((one) => files.includes(one.file))) {
+      take.clear();
+      take.element.remove();
+    }
+    takes = takes.filter((one) => !files.includes(one.file));
     recount();
   };
   // Shows what to read in a language; the name is empty for English.
