@@ -83,12 +83,13 @@ class OpenAINames:
     async def find_voice(
         self, wanted: str | None, tier: Tier | None, workspace_id: int, language: str, field: str
     ) -> AvailableVoice:
-        """Returns the voice that `choose_voice` chooses, or else the default of the language.
-
-        Raises as `choose_voice`.
-        """
+        """Returns the voice that `choose_voice` chooses, or else the default of the language, which
+        speaks other languages too, like OpenAI's default voice. Raises as `choose_voice`."""
         voice = await self.choose_voice(wanted, tier, workspace_id, language=language, field=field)
-        return voice or self.voices.default(language, await self.voices.voices())
+        if voice is None:
+            voice = self.voices.default(language, await self.voices.voices())
+            voice = replace(voice, is_stand_in=True)
+        return voice
 
     async def _find_model(self, model: str, kind: ModelKind) -> ModelInfo:
         """Returns the model of a kind by its id or alias. Raises ApiError(model_not_found)."""

@@ -509,6 +509,17 @@ async def test_any_code_of_the_transcripts_language_chooses_the_voice(
     assert pitch == pytest.approx(150 + crc32(b"de") % 300, abs=3)  # of the German voice
 
 
+async def test_without_a_voice_each_answer_is_spoken_in_its_own_language(
+    server: SocketServer,
+) -> None:
+    async with session(server) as client:
+        await client.update(audio={"input": {"transcription": {"language": "de"}}})
+        german = await pitch_of(client, "Eins zwei drei.")
+        english = await pitch_of(client, "Where is the station, please?")
+    assert german == pytest.approx(150 + crc32(b"de") % 300, abs=3)  # of the German voice
+    assert english != pytest.approx(german, abs=3)
+
+
 async def test_a_name_in_instructions_keeps_the_voice_of_the_conversation(
     server: SocketServer,
 ) -> None:
