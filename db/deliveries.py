@@ -75,7 +75,7 @@ class ListedDelivery:
 
 
 def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
-    """Lists the longest due delivery of each webhook, with webhook and workspace, longest first.
+    """Lists each webhook's earliest due delivery, with webhook and workspace, earliest first.
     Takes 10 µs per webhook with pending deliveries, regardless of their number.
     """
     waiting = _webhooks_with_pending()

@@ -62,10 +62,10 @@ def check_revision(revision: str) -> None:
 
 
 def _revision(url: str) -> str | None:
-    """The revision of the tables; None when there are none. Only reads.
+    """The revision of the tables; None when there are none.
 
-    Every process calls this, including jobs at idle priority: beside four busy loops on two cores a
-    job kept the write lock for up to 143 s.
+    Takes no write lock, since jobs at idle priority call this too: beside four busy loops on two
+    cores, one kept the lock for up to 143 s.
     """
     engine = make_engine(url, connections=1)
     try:

@@ -70,7 +70,7 @@ def speak(
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         long = f"the speech of a text over {MOST_CHARACTERS} characters"
         raise click.UsageError(f"--format: {long} must be mp3, aac or opus")
-    options["stream_format"] = "sse"  # whose last event has the voice and the length
+    options["stream_format"] = "sse"  # its last event has the voice and the length
     duration_s = 0.0
     voice = ""
     with opened(output) as target:

@@ -106,7 +106,7 @@ class _Search:
         self._places: dict[str, list[int]] = defaultdict(list)  # by word
         for at, word in enumerate(plain):
             self._places[word].append(at)
-        self._similar: dict[str, dict[str, float]] = {}  # words like each word of a term
+        self._similar: dict[str, dict[str, float]] = {}  # words similar to each word of a term
 
     def places_of(self, wanted: Sequence[str]) -> list[int]:
         """Returns the indices where the best hits begin, best first; at most `MAX_HITS`."""

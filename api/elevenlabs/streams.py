@@ -130,7 +130,7 @@ class InputConversation(ContextsConversation):
         return failure(message, self._failure)
 
     def fail(self, error: Exception) -> None:
-        """Ends the socket, so that no client takes part of the speech for the whole."""
+        """Ends the socket, so that no client mistakes a part of the speech for all of it."""
         api_error = to_api_error(error)
         self._failure = options.status_of(api_error.code)
         code = close_codes.INTERNAL if api_error.status >= 500 else close_codes.POLICY

@@ -13,7 +13,7 @@ class CorrectionConfig(StrictModel):
     """Settings of text correction."""
 
     rules_id: str  # the `model` of an answer without a language model
-    piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
+    piece_characters: int = Field(ge=100, le=1000)  # length of text per check of the rules
     # Maximum of paragraphs of a text, including list items: each costs some 3 ms of CPU time.
     paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a model's timeout, after which the rules' text is returned

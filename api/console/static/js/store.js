@@ -58,8 +58,8 @@ export async function own() {
   place.setItem(OWNER, owner);
 }
 
-// All except the session: an owner's is shared with other tabs, and has its own sign-out. Nothing if
-// another workspace has signed in in another tab.
+// Deletes everything except the session, which an owner shares with other tabs until a sign-out. Deletes
+// nothing if another workspace has signed in in another tab.
 export async function wipe() {
   if (place.getItem(OWNER) !== owner) return;
   for (const key of Object.keys(place)) if (!isSession(key)) place.removeItem(key);

@@ -190,7 +190,7 @@ async def _serve(
 
 
 async def _run(session: SocketSession, peer: "Peer") -> None:
-    """Runs a session until its peer connection is also closed; a stop of the service waits."""
+    """Runs a session until its peer connection, too, is closed; the service stops after that."""
     try:
         await session.run()
     finally:
