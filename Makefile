@@ -149,7 +149,7 @@ compatibility: dev clients tested-weights ## Run all client tests and write docs
 access: dev ## Generate the table of credentials in docs/security.md
 	@PYTHONPATH=. $(BIN)/python tools/access_table.py
 
-pictures: clients ## Make docs/media from the running service; needs ANTIPHON_KEY, and ANTIPHON_URL if it is elsewhere
+pictures: clients ## Make docs/media from the running service; needs ANTIPHON_KEY; ANTIPHON_URL names a service elsewhere
 	@.venv-clients/bin/python tools/pictures.py $(ANTIPHON_URL) $(ARGS)
 
 wheels: install guide ## Build the wheels of the client and of the server in dist/

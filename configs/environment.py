@@ -237,7 +237,7 @@ def storage_url(name: str, default: Path) -> str:
         get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:  # a package to install, or an unknown protocol
         raise SettingsError(f"{name} begins with {protocol}://: {error}") from None
-    if not folder.strip("/") or "::" in folder:  # fsspec takes :: for a chain of file systems
+    if not folder.strip("/") or "::" in folder:  # to fsspec, :: joins file systems
         raise SettingsError(f"{name} is {text!r}, but must name a folder after ://, without ::")
     return text
 

@@ -120,7 +120,7 @@ class _Search:
     def _similarity(
         self, wanted: Sequence[str], similar: Sequence[dict[str, float]], at: int
     ) -> float:
-        """Returns the share of common letters from word `at` on; 0 if a word is too different."""
+        """Returns how similar the words from `at` on are, 0 to 1; 0 if a word is too different."""
         spoken = self.plain[at : at + len(wanted)]
         if len(spoken) < len(wanted):
             return 0.0

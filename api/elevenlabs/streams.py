@@ -142,7 +142,7 @@ class InputConversation(ContextsConversation):
         opened = self._open.get(context_id)
         if opened is None:
             opened = self._begin(message, context_id)
-            text = text if text.strip() else ""  # first messages have a blank for a text
+            text = text if text.strip() else ""  # the text of a first message is a blank
         elif message.voice_settings not in (None, opened.settings):
             raise self._fault("voice_settings: only in the first message", context_id)
         try:

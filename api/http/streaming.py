@@ -74,7 +74,7 @@ class StreamedResponse(Response):
         """Returns the `responses` of a route with this media type.
 
         `model` describes one line of NDJSON, or the whole JSON answer; events have no schema,
-        because OpenAPI would take it for the schema of the whole stream.
+        because in OpenAPI it would describe the whole stream.
         """
         return {200: {"model": model, "description": description, "content": {cls.media_type: {}}}}
 

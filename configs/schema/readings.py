@@ -105,7 +105,7 @@ READ_LANGUAGES = frozenset(_FILES)  # languages with rules of their own
 
 
 def readings(language: str) -> Readings:
-    """Returns the readings of an ISO 639 code, followed by those of every language."""
+    """Returns the readings of an ISO 639 code, followed by the rules for all languages."""
     own = _FILES.get(language, Readings())
     return own.model_copy(
         update={

@@ -243,7 +243,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return self._current()[0]
 
     def engines(self) -> list[ModelT]:
-        """Return the engine, and that of the canary."""
+        """Return the main engine and, if there is one, the canary's."""
         canary = [] if self._canary is None else [self._canary.model[0]]
         return [self.engine(), *canary]
 
