@@ -27,7 +27,7 @@ LAST_WITH_ALL_MIGRATIONS = "0.9.0"  # its last revision is the first one here
 def upgrade(url: str, revision: str = "head") -> None:
     """Applies all missing migrations, up to `revision`.
 
-    A lock serialises processes that start at once.
+    A lock serialises processes that start together.
     Raises DatabaseUnavailable, or the errors of `check_revision`.
     """
     config = _config(url)

@@ -255,7 +255,7 @@ class MultiInputConversation(InputConversation):
             opened.expiry = asyncio.get_running_loop().call_later(seconds, self._close, opened)
 
     def _close(self, opened: InputContext, *, whole: bool = True) -> None:
-        """Closes a context after the rest of its text is spoken; at once unless `whole`."""
+        """Closes a context; if `whole`, only after the rest of its text is spoken."""
         self._stop_timer(opened)
         self.flushes[opened.context.context_id].stop()
         if not whole:

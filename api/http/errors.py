@@ -84,7 +84,7 @@ class ErrorDialect:
     shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
     """Converts an error and the request id to fields of the body and headers."""
     header: str = ""  # header that identifies its clients, also on other paths
-    statuses: Mapping[str, int] = field(default_factory=dict)  # by code, for clients by `header`
+    statuses: Mapping[str, int] = field(default_factory=dict)  # by code, if `header` was sent
 
 
 def to_api_error(error: Exception) -> ApiError:

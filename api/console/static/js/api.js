@@ -21,7 +21,7 @@ export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].join(
 
 export const aborted = (error) => error?.name === "AbortError";
 
-// Options are those of fetch, and `json`, the body. Sends the credential unless `open`.
+// Takes the options of fetch, or `json` for the body. Sends the credential unless `open`.
 export async function call(path, { json, open = false, credentialToUse, ...options } = {}) {
   const key = open ? null : credentialToUse || credential();
   const headers = { ...options.headers };

@@ -1,5 +1,5 @@
 // Data in the browser: favourites, and in IndexedDB finished speech and previews of voices. All of
-// it belongs to one workspace, and is deleted when that signs out or another one signs in. A guest
+// it belongs to one workspace, and is deleted when this one signs out or another signs in. A guest
 // beside the owner of a machine has a place of its own.
 import { isGuest, isSession, session } from "./session.js";
 

@@ -170,7 +170,7 @@ async def _serve(
     open_session: Callable[[], SocketSession],
     started: float,
 ) -> None:
-    """Runs a call until it ends. One that does not connect in time costs nothing."""
+    """Runs a call until it ends. A call that does not connect in time is free."""
     sockets = infrastructure.sockets
     try:
         with suppress(TimeoutError):
