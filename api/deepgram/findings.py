@@ -120,7 +120,7 @@ class _Search:
     def _similarity(
         self, wanted: Sequence[str], similar: Sequence[dict[str, float]], at: int
     ) -> float:
-        """Returns how similar the words from `at` on are, 0 to 1; 0 if a word is too different."""
+        """Returns how similar the words from `at` on are to a term; 0 if one differs too much."""
         spoken = self.plain[at : at + len(wanted)]
         if len(spoken) < len(wanted):
             return 0.0

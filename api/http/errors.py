@@ -227,8 +227,9 @@ def _has_route(request: Request, path: str) -> bool:
 
 
 def _allowed_methods(request: Request) -> set[str]:
-    """Returns the methods of all routes of this path; the framework names only the first's. Routes
-    that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not count."""
+    """Returns the methods of all routes of this path; the framework names only those of the first.
+    Routes that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not
+    count."""
     routes = [
         route
         for route in request.app.routes

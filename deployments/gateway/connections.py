@@ -47,7 +47,7 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 
 
 def connection_limits() -> tuple[int, int]:
-    """Return the maximum of served connections, and of connections beyond it that get a response.
+    """Return how many connections are served, and how many beyond these get a response.
 
     The limits keep file descriptors free, without which open connections could not use the
     database.

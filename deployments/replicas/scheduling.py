@@ -211,7 +211,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         return batch
 
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
-        """Return the request whose turn it is. An owner who runs only interims may take
+        """Return the request whose turn it is. An owner who runs at most interims may take
         the last slot for live speech, so that no final waits for an interim of its own session."""
         firsts: dict[str, _WaitingRequest] = {}
         for waiting in ready:
