@@ -1,4 +1,4 @@
-"""`antiphon job` and `antiphon jobs`: long recordings and long texts, on which the service works
+"""`antiphon job` and `antiphon jobs`: long recordings and long texts, which the service processes
 while it is idle."""
 
 import sys

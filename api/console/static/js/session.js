@@ -18,7 +18,7 @@ export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR,
 export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
 export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 
-// Listeners for the console's events. The frame's stay; the panels' end with the work of a workspace.
+// Listeners for the console's events. Those of the frame stay; those of panels end with the work of a workspace.
 let listeners = [];
 let locked = false;
 

@@ -1,5 +1,5 @@
 // Data in the browser: favourites, and in IndexedDB finished speech and previews of voices. All of
-// it belongs to one workspace, and is deleted when that signs out or another one signs in.
+// it belongs to one workspace, and is deleted when this one signs out or another signs in.
 import { isSession, session } from "./session.js";
 
 const NAME = "console";
@@ -54,7 +54,7 @@ export async function own() {
   localStorage.setItem(OWNER, owner);
 }
 
-// All except the session: an owner's is shared with other tabs, and has its own sign-out.
+// Deletes everything except the session, which an owner shares with other tabs until a sign-out.
 export async function wipe() {
   for (const name of Object.keys(localStorage)) if (!isSession(name)) localStorage.removeItem(name);
   for (const store of STORES) await clear(store);

@@ -14,7 +14,7 @@ import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
-const LATE_MS = 60_000; // a voice this much later than once expected waits for the machine
+const LATE_MS = 60_000; // a voice that is later than expected by this much is waiting for the machine
 
 export default function makeVoices() {
   const place = status();

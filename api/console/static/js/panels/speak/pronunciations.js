@@ -147,7 +147,7 @@ export function pronunciations() {
     add.querySelector("span").textContent = t(one ? "pronunciations.change" : "pronunciations.add");
     if (one) word.focus();
   };
-  // Speaks a word by its entry, in the voice of the previous page, or one of the entry's language.
+  // Speaks a word as its entry says, in the voice of the previous page or in one for the entry's language.
   const hear = async (one) => {
     const said = escaped(one.grapheme);
     const inner = one.phoneme ? `<phoneme alphabet="${one.alphabet || "ipa"}" ph="${escaped(one.phoneme)}">${said}</phoneme>` : `<sub alias="${escaped(one.alias)}">${said}</sub>`;
