@@ -7,7 +7,8 @@ import os
 import re
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
@@ -128,6 +129,19 @@ class Settings:
     admits_local_pages: bool = False  # lets pages of this machine call it, on any port
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
     free_workspace_id: int | None = None  # the owner's, if no other machine is served
+
+
+UNNAMED = {"data_dir", "weights_dir", "plan_webhook", "admits_local_pages", "free_workspace_id"}
+"""Fields that no variable of the same name sets."""
+
+
+def misspelt_settings() -> list[tuple[str, str]]:
+    """Lists variables whose names are nearly those of settings, such as SIGNUP, each with the name
+    of the setting. Short names are left out, as they resemble variables of other programs."""
+    named = {each.name.upper() for each in fields(Settings) if "_" in each.name}
+    named -= {name.upper() for name in UNNAMED}
+    others = sorted(os.environ.keys() - named)
+    return [(name, near) for name in others for near in get_close_matches(name, named, 1, 0.88)]
 
 
 def weights_dir() -> Path:

@@ -25,7 +25,7 @@ from configs.environment import (
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.platform import PlansConfig
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
-from configs.settings import BRAND, OWNER, Settings, chat_model, load_settings
+from configs.settings import BRAND, OWNER, Settings, chat_model, load_settings, misspelt_settings
 from db.billing.ledger import discrepancies
 from db.database import Database
 from db.errors import DatabaseError, DatabaseUnavailable
@@ -252,6 +252,8 @@ def wait_until_ready(
 def doubts(settings: Settings) -> list[str]:
     """Return a warning for each setting or library version that may not work as intended."""
     warnings = untested_versions()
+    for name, near in misspelt_settings():
+        warnings.append(f"{name} is not a setting and has no effect; did you mean {near}?")
     if listens_everywhere(settings.host) and settings.public_url == local_url(settings):
         warnings.append(
             "Other machines can connect, but file URLs start with "

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,64 @@ def _json_values(example: str) -> Iterator[str]:
     """A value in some lines, or one in each line."""
     lines = example.splitlines()
     yield from [example] if lines[1:] and lines[1].startswith((" ", "}")) else lines
+
+
+PROGRAM = re.compile(r"^\[`[\w.]+`\]\((?:\.\./)?(examples/[\w.]+)\)$", re.MULTILINE)
+EXAMPLE = re.compile(r"^ *```(\S+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+DISTRIBUTIONS = {
+    "agents": "openai-agents",
+    "chatterbox": "chatterbox-tts",
+    "deepgram": "deepgram-sdk",
+    "livekit": "livekit-agents",
+    "pipecat": "pipecat-ai",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_page_names_the_packages_of_its_examples(page: Path) -> None:
+    text = page.read_text()
+    files = [PROJECT_DIR / "docs" / name for name in PROGRAM.findall(text)]
+    text += "".join(f"\n```{file.suffix[1:]}\n{file.read_text()}```" for file in files)
+    python, npm = (
+        {name for line in re.findall(command, text) for name in re.findall(r"[@\w/-]+", line)}
+        for command in (r"(?:pip install|pip:) ([^\n`}]+)", r"npm install ([^\n`]+)")
+    )
+    if ".venv" in text or "client.md#installation" in text:
+        python |= {"antiphon", "websockets"}
+    if "runtime_env" in text:  # of the service's own cluster
+        python |= {"fastapi", "pydantic", "ray"}
+    for language, example in EXAMPLE.findall(text):
+        if language in ("python", "py"):
+            assert sorted(_distributions(ast.parse(example)) - python) == []
+        elif language in ("js", "mjs"):
+            modules = set(re.findall(r'from "((?:@[\w-]+/)?[\w-]+)["/]', example))
+            assert sorted(modules - npm) == []
+
+
+def _distributions(program: ast.Module) -> set[str]:
+    """The distributions that a program imports, apart from the standard library."""
+    modules = set[str]()
+    for node in ast.walk(program):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "livekit.plugins":
+            modules |= {f"livekit-plugins-{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add(str(node.module))
+    tops = {module.partition(".")[0] for module in modules} - sys.stdlib_module_names
+    return {DISTRIBUTIONS.get(top, top) for top in tops}
+
+
+def test_git_ignores_the_files_that_examples_leave_in_the_checkout() -> None:
+    name = r"([\w-][\w.-]*\.\w+)"
+    written = re.compile(rf'(?:[^<>=-]> |-o |-keyout |-out |(?:open|Path|_file|File)\("){name}')
+    programs = [path.read_text() for path in (PROJECT_DIR / "docs" / "examples").iterdir()]
+    examples = [example for text in TEXTS.values() for _, example in EXAMPLE.findall(text)]
+    files = {file for text in examples + programs for file in written.findall(text)}
+    assert len(files) > 8
+    command = ["git", "check-ignore", "--no-index", *files]
+    ignored = subprocess.run(command, cwd=PROJECT_DIR, text=True, capture_output=True).stdout
+    assert sorted(files - set(ignored.split())) == []
 
 
 def test_each_documented_route_is_in_the_list_of_endpoints() -> None:

@@ -184,8 +184,8 @@ async def plan(plan: str, email: str | None, workspace: int | None, cycle: Billi
         except PlanNotFound:
             raise ValueError(f"{plan!r} is not a plan; `antiphon plans` lists them") from None
     return (
-        f"{row.name} ({row.id}) is on {current.plan.name}, paid {current.billing_cycle}, "
-        f"billed next at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
+        f"{row.name} ({row.id}) is on {current.plan.name}, with the {current.billing_cycle} cycle; "
+        f"the next cycle begins at {current.next_billing_date:%Y-%m-%d %H:%M} UTC"
     )
 
 

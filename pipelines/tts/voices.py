@@ -265,7 +265,8 @@ class VoiceDirectory:
     def _not_found(self, wanted: str, field: str) -> NoReturn:
         if any(name not in self._seen for name in self._models):
             raise EngineLost(
-                "a text-to-speech model is not ready, and the voice may be one of its voices"
+                "a text-to-speech model is not ready, and the voice may be one of its voices; "
+                "try again soon"
             )
         reason = f"no voice has that {field}"
         if field == "voice":

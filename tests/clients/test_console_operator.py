@@ -105,7 +105,7 @@ def test_credit_and_plan_of_a_workspace_are_changed(operator: Page) -> None:
     assert "less than the 1000.000000 USD to take" in wait_until(operator, "failed()")
     press(operator, "Close")
     press(operator, "Change the plan of Paying")
-    fill(operator, Plan="pro", Paid="annual")
+    fill(operator, Plan="pro", Cycle="annual")
     press(operator, "Save")
     wait_until(operator, "said().includes('Paying is now on Pro.')")
     focused = run(operator, "document.activeElement.getAttribute('aria-label')")

@@ -320,6 +320,18 @@ def test_each_change_of_a_correction_is_taken_or_left(signed_in: Page) -> None:
     )
 
 
+def test_the_dictionary_of_corrections_outlives_a_reload(signed_in: Page) -> None:
+    go(signed_in, "chat/correct")
+    run(signed_in, "all('details').map((one) => one.open = true)")
+    press(signed_in, "Add a term")
+    fill(signed_in, Term="acme", Becomes="ACME")
+    signed_in.command("Page.reload")
+    wait_until(signed_in, "labelled('Term')?.value === 'acme'")
+    assert run(signed_in, "labelled('Becomes').value") == "ACME"
+    run(signed_in, "(at('.pair button').click(), true)")
+    assert run(signed_in, "localStorage.getItem('corrections')") == "[]"
+
+
 def test_code_is_filled_with_the_request_and_never_with_the_key(
     signed_in: Page, tone_server: Server
 ) -> None:

@@ -172,6 +172,28 @@ def test_a_wildcard_host_without_a_public_url_is_warned_of(
 
 
 @pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("SIGNUP", "SIGN_UP"),
+        ("PUBLICURL", "PUBLIC_URL"),
+        ("CORS_ORIGIN", "CORS_ORIGINS"),
+        ("OPERATER_TOKEN", "OPERATOR_TOKEN"),
+        ("SIGN_UP", None),
+        ("DATABASE", None),
+        ("PLAN_WEBHOOK_URL", None),
+    ],
+)
+def test_a_setting_that_is_nearly_spelt_right_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, setting: str | None
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    settings = load_settings()
+    monkeypatch.setenv(name, "closed")
+    expected = [f"{name} is not a setting and has no effect; did you mean {setting}?"]
+    assert doubts(settings) == (expected if setting else [])
+
+
+@pytest.mark.parametrize(
     ("host", "expected"), [("127.0.0.1", ("open", "self")), ("0.0.0.0", ("closed", "operator"))]
 )
 def test_the_start_prints_who_can_sign_up_and_who_changes_plans(

@@ -265,7 +265,7 @@ def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
             if kind not in allowed:
-                named = " and ".join(f"'{one}'" for one in allowed)
+                named = " and ".join(f"'{kind}'" for kind in allowed)
                 raise ValueError(f"only parts of type {named} are supported")
             field = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(field), str):

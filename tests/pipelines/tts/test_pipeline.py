@@ -127,7 +127,7 @@ async def test_voice_not_found_is_raised_only_when_all_models_are_available() ->
     late = ScriptedSpeaker(replace(INFO, id="svc/late"))
     late.down = True
     speech = pipeline(one=ScriptedSpeaker(), late=late)
-    with pytest.raises(EngineLost):
+    with pytest.raises(EngineLost, match="try again soon"):
         await chosen(speech, voice="Zoe")
     late.down = False
     with pytest.raises(VoiceNotFound):

@@ -2,6 +2,7 @@
 import { ask } from "../../api.js";
 import { t, usd } from "../../i18n.js";
 import { limits, price } from "../../session.js";
+import { setting } from "../../store.js";
 import { aside, button, chosenIn, copyButton, explained, field, form, h, iconButton, select, status, submitButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 
@@ -9,18 +10,20 @@ const CONTEXTS = ["", "email", "chat", "document", "message", "social"];
 const STYLES = ["autoCapitalize", "autoPunctuate", "useContractions", "expandAbbreviations"];
 
 function dictionary() {
-  const rows = h("div.pairs");
+  const rows = h("div.pairs", { oninput: () => keep() });
   const made = h("div.stack", h("p.hint", t("correct.dictionary_hint")), rows, h("div.actions", button(t("correct.add"), () => add().focus(), { icon: "plus", kind: "small" })));
-  const add = () => {
-    const term = h("input", { maxLength: 200, autocomplete: "off" });
-    const replacement = h("input", { maxLength: 200, autocomplete: "off" });
+  const add = (entry) => {
+    const term = h("input", { maxLength: 200, autocomplete: "off", value: entry?.term });
+    const replacement = h("input", { maxLength: 200, autocomplete: "off", value: entry?.replacement });
     const row = h("div.pair", field(t("correct.term"), term), field(t("correct.replacement"), replacement));
-    row.append(iconButton("close", t("correct.remove", { term: "" }), () => row.remove()));
+    row.append(iconButton("close", t("correct.remove", { term: "" }), () => { row.remove(); keep(); }));
     row.entry = () => ({ term: term.value.trim(), replacement: replacement.value });
     rows.append(row);
     return term;
   };
   made.entries = () => [...rows.children].map((row) => row.entry()).filter((one) => one.term);
+  const keep = () => setting("corrections", made.entries());
+  (setting("corrections") || []).forEach((entry) => add(entry));
   return made;
 }
 
@@ -85,8 +88,7 @@ export function correction() {
     original = [...json.text];
     edits = answer.correction.edits.map((one) => ({ ...one, taken: true }));
     const undone = answer.correction.warnings;
-    const unchanged = undone.length ? t("correct.unchanged") : t("correct.nothing");
-    facts.textContent = edits.length ? t("correct.edits", { n: edits.length, model: answer.model }) : unchanged;
+    facts.textContent = edits.length ? t("correct.edits", { n: edits.length, model: answer.model }) : t(undone.length ? "correct.unchanged" : "correct.nothing");
     warnings.replaceChildren(...undone.map((warning) => h("li", warning.message)));
     draw();
     const tokens = answer.usage.total_tokens;
@@ -97,10 +99,9 @@ export function correction() {
   submitButton(t("chat.mode.correct"), { icon: "check", id: "correct-go" }), place,
   h("details", h("summary", t("correct.style")), h("div.fields", field(t("correct.context"), context), field(t("correct.tone"), tone, { hint: t("correct.tone_hint") }),
     STYLES.map((name) => field(t(`correct.style.${name}`), styles.get(name))))),
-  h("details", h("summary", t("correct.dictionary")), terms));
+  h("details", { open: terms.entries().length > 0 }, h("summary", t("correct.dictionary")), terms));
   text.addEventListener("input", recount);
   recount();
-  const made = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), aside(t("correct.result"), h("p.empty.none", t("correct.none")), facts, warnings, shown, after));
-  made.request = () => ({ title: t("chat.mode.correct"), path: "/v1/chat/completions", json: body() });
-  return made;
+  const columns = h("div.columns", h("section.card", { "aria-label": t("correct.text") }, correct), aside(t("correct.result"), h("p.empty.none", t("correct.none")), facts, warnings, shown, after));
+  return Object.assign(columns, { request: () => ({ title: t("chat.mode.correct"), path: "/v1/chat/completions", json: body() }) });
 }

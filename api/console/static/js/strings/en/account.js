@@ -42,7 +42,7 @@ export default {
   "usage.kind.voice": "Voices",
   "usage.kind.embedding": "Embeddings",
   "plan.title": "Plan and limits",
-  "plan.now": "{name}, {price} a month, billed {cycle}. The next billing date is {date}.",
+  "plan.now": "{name}, {price} a month, with the {cycle} cycle. The next cycle begins on {date}.",
   "plan.month": "{price} a month",
   "plan.current": "Your plan",
   "plan.choose": "Choose {name}",

@@ -45,7 +45,7 @@ export default {
   "operator.credited": "{name} now has {credit}.",
   "operator.booked": "Nothing changed: this reference was booked before. {name} has {credit}.",
   "operator.change_plan_of": "Change the plan of {name}",
-  "operator.cycle": "Paid",
+  "operator.cycle": "Cycle",
   "operator.planned": "{name} is now on {plan}.",
 
   "operator.config": "Configuration of the running models",

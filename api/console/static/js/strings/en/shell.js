@@ -88,7 +88,7 @@ export default {
   "text.count": "{n} of {most} characters",
   "upload.sent": "Uploading, {percent} %",
   "cycle.monthly": "monthly",
-  "cycle.annual": "annually",
+  "cycle.annual": "annual",
   "confirm.type": "Type {word} to confirm",
   "model.default": "Default: {model}",
   "language.good": "good",
