@@ -32,6 +32,7 @@ _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
+_APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
 # Lines over, under and through a letter, and keys and circles around it
@@ -120,6 +121,8 @@ def _clean_character(character: str) -> str:
         return character
     if character in _LOOKALIKES or "\u3300" <= character <= "\u33ff":  # ㎏ and ㎧ too
         return unicodedata.normalize("NFKC", character).replace("\u2215", "/")
+    if character in _APOSTROPHES:
+        return "'"
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):
