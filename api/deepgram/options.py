@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_URL, uuid5
 
-from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import OFF, DialectQuery, check_model
@@ -20,7 +27,7 @@ from configs.schema.base import StrictModel
 from configs.schema.personal_data import Kind, Redaction
 from configs.schema.transcription import ProfileName
 from models.base import ModelInfo
-from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle
+from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle, named_language
 from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
 
@@ -105,7 +112,9 @@ class ListenQuery(RecognitionQuery):
         "callback summarize sentiment topics intents custom_topic custom_intent".split()
     )
 
-    language: str = Field(default="en", max_length=35, description="Code, or `multi` to detect it.")
+    language: Annotated[str, AfterValidator(lambda code: named_language(code) or MULTI)] = Field(
+        default="en", max_length=35, description="Code, or `multi` to detect it."
+    )
     keywords: KeyTerms = Field(default=[], description="Key terms. Weights are ignored.")
     diarize: bool = False
     diarize_model: str | None = None  # implies `diarize`

@@ -364,7 +364,9 @@ async def test_a_list_of_batches_does_not_continue_after_a_deleted_one(
         for number in range(2)
     ]
     older, newer = [
-        await api.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
+        await api.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
         for file in files
     ]
     assert [one.id for one in (await api.batches.list(after=newer.id)).data] == [older.id]
