@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 from uuid import NAMESPACE_URL, uuid5
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from api.dialects.outputs import ForeignVoice
 from api.dialects.requests import OFF, DialectQuery, check_model
@@ -112,9 +105,7 @@ class ListenQuery(RecognitionQuery):
         "callback summarize sentiment topics intents custom_topic custom_intent".split()
     )
 
-    language: Annotated[str, AfterValidator(lambda code: named_language(code) or MULTI)] = Field(
-        default="en", max_length=35, description="Code, or `multi` to detect it."
-    )
+    language: str = Field(default="en", max_length=35, description="Code, or `multi` to detect it.")
     keywords: KeyTerms = Field(default=[], description="Key terms. Weights are ignored.")
     diarize: bool = False
     diarize_model: str | None = None  # implies `diarize`
@@ -129,6 +120,11 @@ class ListenQuery(RecognitionQuery):
     replace: list[Term] = Field(
         default=[], max_length=200, description="`find:replacement`, or `find` to remove it."
     )
+
+    @field_validator("language")
+    @classmethod
+    def _code_or_multi(cls, value: str) -> str:
+        return named_language(value) or MULTI
 
     @field_validator("search", "replace")
     @classmethod
