@@ -132,9 +132,12 @@ def ice_servers(name: str) -> tuple[str, ...]:
 def origins(name: str) -> tuple[str, ...]:
     """Reads origins of pages, extensions and apps, separated by commas, or `*`."""
     texts = tuple(filter(None, map(str.strip, os.environ.get(name, "").split(","))))
-    if wrong := [text for text in texts if not re.fullmatch(r"\*|[\w+.-]+://[^\s/?#@*]+", text)]:
+    other = "wss?:|file:|data:|javascript:|http:.*:80$|https:.*:443$"  # browsers never send these
+    origin = re.compile(rf"\*|(?!{other})[a-z][a-z0-9+.-]*://[^\s/?#@*A-Z\x7f-\U0010ffff]+")
+    if wrong := [text for text in texts if not origin.fullmatch(text)]:
         raise SettingsError(
-            f"{name} must be origins such as https://app.example, separated by commas, or *; "
+            f"{name} must be origins that browsers send, such as https://app.example (lower case, "
+            "no path, no default port, no ws or file), separated by commas, or *; "
             f"{wrong[0]!r} is not an origin"
         )
     return texts

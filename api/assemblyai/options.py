@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from api.dialects.requests import DialectQuery
 from configs.schema.personal_data import Kind, Redaction
-from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle
+from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle, named_language
 from pipelines.webhooks.targets import MAX_URL_CHARACTERS
 
 Status = Literal["queued", "processing", "completed", "error"]
@@ -113,6 +113,9 @@ class TranscriptOptions(DialectQuery):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.language_code and named_language(self.language_code) is None:
+            self.language_code = None
+            self.language_detection = True
         if self.language_detection and (self.language_code or self.language_codes):
             raise ValueError("language_detection: cannot be used with a language code")
         if self.redact_pii and not self.redact_pii_policies:

@@ -20,7 +20,7 @@ from configs.schema.base import StrictModel
 from configs.schema.personal_data import Kind, Redaction
 from configs.schema.transcription import ProfileName
 from models.base import ModelInfo
-from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle
+from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle, named_language
 from pipelines.audio.decode.stream import LiveEncoding
 from pipelines.stt.decoding import SessionOptions
 
@@ -120,6 +120,11 @@ class ListenQuery(RecognitionQuery):
     replace: list[Term] = Field(
         default=[], max_length=200, description="`find:replacement`, or `find` to remove it."
     )
+
+    @field_validator("language")
+    @classmethod
+    def _code_or_multi(cls, value: str) -> str:
+        return named_language(value) or MULTI
 
     @field_validator("search", "replace")
     @classmethod

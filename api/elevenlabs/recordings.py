@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from fastapi import Request
-from pydantic import Field, Json, field_validator
+from pydantic import AfterValidator, Field, Json, field_validator
 
 from api.callers import CallerDep
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket, fetched
@@ -29,7 +29,7 @@ from api.sockets.kernel.conversation import ClientFault, json_text
 from api.sockets.kernel.session import SocketSession
 from api.sockets.stt.listening import ListeningConversation, SocketListener
 from models.stt.base import Word
-from models.stt.options import KeyTerms, RecognitionOptions
+from models.stt.options import LANGUAGE, KeyTerms, RecognitionOptions, named_language
 from pipelines.audio.decode.stream import add_wav_header
 from pipelines.errors import InsufficientCredit
 from pipelines.stt.decoding import SessionOptions
@@ -54,7 +54,9 @@ class ScribeOptions(DialectQuery):
     """Options that recordings and streams share."""
 
     model_id: str
-    language_code: str = Field(default="", max_length=35, description="Default: detected.")
+    language_code: Annotated[str, AfterValidator(lambda code: named_language(code) or "")] = Field(
+        default="", max_length=35, description=LANGUAGE
+    )
     keyterms: KeyTerms = []
 
     def recognition(self) -> RecognitionOptions:

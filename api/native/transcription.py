@@ -16,7 +16,13 @@ from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form
 from configs.schema.personal_data import Redaction
 from configs.schema.transcription import ProfileName
-from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions, TranscriptStyle
+from models.stt.options import (
+    LANGUAGE,
+    KeyTerms,
+    KnownSpeakers,
+    RecognitionOptions,
+    TranscriptStyle,
+)
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import Grade
@@ -125,9 +131,7 @@ class RecognitionFields(RedactFields, Generic[Flag]):
 class RecordingFields(RecognitionFields[Switch]):
     """Transcription options as form fields. Unknown fields are ignored."""
 
-    language: str = Field(
-        default="", max_length=35, description="Language code, or `auto` to detect it (default)."
-    )
+    language: str = Field(default="", max_length=35, description=LANGUAGE)
     model: ProfileName = "general"
     timestamps: Switch = Field(default=False, description="Adds `words` with times.")
     multichannel: Switch = Field(

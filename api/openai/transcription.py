@@ -21,7 +21,7 @@ from api.http.uploads import UploadLimits, form_schema, plain_name, receive_form
 from api.openai.names import OpenAINames
 from configs.schema.transcription import ProfileName
 from models.stt.base import Segment
-from models.stt.options import KeyTerms, RecognitionOptions
+from models.stt.options import LANGUAGE, KeyTerms, RecognitionOptions
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
 from pipelines.stt.file import FileTranscript, HeardText
@@ -49,7 +49,7 @@ class OpenAITranscriptionFields(RedactFields):
     """Transcription options as form fields. Unknown fields are ignored."""
 
     model: str = Field(default="whisper-1", max_length=200)
-    language: Code = Field(default="", description="Language code. Default: detected.")
+    language: Code = Field(default="", description=LANGUAGE)
     languages: list[Code] = Field(
         default=[], max_length=20, description="Candidate languages for detection."
     )

@@ -28,6 +28,15 @@ KnownSpeakers = Annotated[
         "`GET /speakers`."
     ),
 ]
+ANY_LANGUAGE = "auto"
+LANGUAGE = "Language code, or `auto` to detect it (default)."
+
+
+def named_language(code: str) -> str | None:
+    """Returns a caller's language code; None for `auto` and blanks, which mean any language."""
+    return None if code.strip().lower() in ("", ANY_LANGUAGE) else code
+
+
 Probability = Annotated[float, Field(ge=0, le=1)]
 SpeakerChoice: TypeAlias = bool | Sequence[str]
 """All enrolled speakers, none, or those of these ids."""

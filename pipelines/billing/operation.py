@@ -1,11 +1,11 @@
 """Identity of paid work: a request or a session, with its API key."""
 
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
+from db.database import utc_now
 from pipelines.errors import NotFound
 
 
@@ -32,16 +32,18 @@ class Operation:
 
     def new_id(self, kind: Literal["voice", "job"]) -> UUID:
         """Returns the id of a row that the request creates, the same in each of its runs."""
-        if self.name is None:  # UUID version 7, which begins with its time in ms (RFC 9562, 5.7)
-            time_ms = time.time_ns() // 1_000_000
-            return UUID(int=time_ms << 80 | 3 << 76 | uuid4().int % (1 << 80))
+        if self.name is None:  # UUID version 7: ms, version, µs, variant, random (RFC 9562, 5.7)
+            time_ms, fraction_us = divmod(round(utc_now().timestamp() * 1e6), 1000)
+            times = time_ms << 80 | 7 << 76 | fraction_us << 64
+            return UUID(int=times | 2 << 62 | uuid4().int % (1 << 62))
         return uuid5(uuid5(NAMESPACE_URL, f"urn:antiphon:{kind}-asked-for-once"), self.name)
 
 
 def made_at(row_id: UUID) -> datetime | None:
     """Returns when `Operation.new_id` made an id; None for an id that does not tell."""
     time_ms = min(row_id.int >> 80, 1 << 47)  # the year 6429; much later ones overflow
-    return datetime.fromtimestamp(time_ms / 1000, UTC) if row_id.version == 7 else None
+    time_us = time_ms * 1000 + (row_id.int >> 64) % (1 << 12)
+    return datetime.fromtimestamp(time_us / 1e6, UTC) if row_id.version == 7 else None
 
 
 def place_of(row_id: UUID, created_at: datetime | None) -> tuple[datetime, UUID]:

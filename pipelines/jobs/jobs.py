@@ -313,14 +313,17 @@ class Jobs(JobQueue):
         begun: bool,
         oldest_first: bool = False,
     ) -> list[Job]:
-        """Lists batches that follow the batch `after`, newest first unless `oldest_first`. Raises
-        NotFound. Files without a batch are included unless `begun`."""
+        """Lists batches that follow the batch `after`, newest first unless `oldest_first`. Files
+        without a batch are included unless `begun`, and `after` may be one of them that was
+        deleted. Raises NotFound."""
         owner = principal.workspace_id
 
         def read(session: Session) -> list[Job]:
             place = None
             if after is not None:
                 last = jobs.job_of(session, owner, after, _kinds(principal))
+                if begun and last is None:  # its time, that of its start, is not in its id
+                    raise NotFound("no batch of the workspace has that id")
                 place = place_of(after, last.created_at if last else None)
             return jobs.batches_after(
                 session, owner, place, limit, begun=begun, oldest_first=oldest_first

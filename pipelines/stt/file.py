@@ -31,7 +31,7 @@ from models.stt.base import (
     TranscriptionRequest,
     Word,
 )
-from models.stt.options import RecognitionOptions, TranscriptStyle
+from models.stt.options import ANY_LANGUAGE, RecognitionOptions, TranscriptStyle
 from models.vad.base import VADEngine
 from pipelines.audio.declipping import declipped, is_clipped
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
@@ -470,16 +470,16 @@ def known_languages(
     languages: Iterable[str], supported: Sequence[str], field: str
 ) -> tuple[str, ...]:
     """Returns the engine's codes of the languages in the caller's `field`, such as en for en-US,
-    without repetitions; none if one is `auto`, which means any language. Raises InvalidRequest."""
+    without repetitions; none if one is `auto`, which means any language. Ignores empty codes.
+    Raises InvalidRequest."""
     codes: dict[str, None] = {}
-    for language in languages:
-        if language.strip().lower() in ("", "auto"):
-            return ()
-        code = next((code for code in engine_codes(language) if code in supported), None)
+    accepted = {ANY_LANGUAGE, *supported}
+    for language in filter(str.strip, languages):
+        code = next((code for code in engine_codes(language) if code in accepted), None)
         if code is None:
             raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
         codes[code] = None
-    return tuple(codes)
+    return () if ANY_LANGUAGE in codes else tuple(codes)
 
 
 def text_of(transcript: Transcript) -> str:

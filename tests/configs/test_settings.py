@@ -274,6 +274,7 @@ def test_origins_are_of_pages_extensions_and_apps(
 ) -> None:
     origins = (
         "https://a.example",
+        "http://localhost:443",
         "chrome-extension://abc",
         "moz-extension://1-2",
         "app://obsidian",
@@ -334,6 +335,12 @@ def test_affinity_and_container_quota_bound_the_cores_of_a_process(
         ("WEBHOOK_CA_FILE", "/nowhere/ca.pem"),
         *(("CORS_ORIGINS", one) for one in ("app.example", "https://a.example/", "https://*.b")),
         *(("CORS_ORIGINS", one) for one in ("null", "chrome-extension://*", "://a", "app://")),
+        *(("CORS_ORIGINS", one) for one in ("HTTPS://a.example", "https://A.example", "é://x")),
+        *(("CORS_ORIGINS", one) for one in ("wss://a.example", "ws://a", "file://x", "data://x")),
+        *(
+            ("CORS_ORIGINS", one)
+            for one in ("javascript://x", "https://ä.example", "https://a:443")
+        ),
         ("METRICS_TOKEN", ""),
         ("METRICS_TOKEN", "two words"),
         ("OPERATOR_TOKEN", "t" * 31),

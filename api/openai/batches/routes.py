@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -22,6 +22,7 @@ from api.openai.pages import MOST_ITEMS, CursorPage, CursorQuery, page_of
 from api.openai.realtime.session_object import Metadata
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from db.database import utc_now
 from pipelines.accounts.authentication import Principal
 from pipelines.errors import NotFound
 from pipelines.jobs.batches import TASK, BatchTask, count_lines
@@ -135,7 +136,7 @@ async def upload_file(
             raise InvalidField("file", f"1 to {CONFIG.batch_lines} lines are allowed")
         await to_thread.run_sync(check_ids, upload.path)
         await check()
-        task = BatchTask(upload.size_bytes, datetime.now(UTC))
+        task = BatchTask(upload.size_bytes, utc_now())
         name = upload.filename[:200] or "batch.jsonl"
         options = TASK.dump_json(task)
         job = await speech.jobs.create(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -28,7 +29,7 @@ from api.openai.speech import PCM_RATE, VoiceName
 from api.sockets.tts.events import LenientModel, excerpt
 from models.llm.base import SamplingOptions
 from models.llm.base import ToolChoice as EngineToolChoice
-from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions
+from models.stt.options import KeyTerms, KnownSpeakers, RecognitionOptions, named_language
 from pipelines.stt.prompts import usable_prompt
 
 SPEEDS = (0.25, 1.5)
@@ -129,7 +130,7 @@ class TranscriptionOptions(SparseModel, RedactFields):
     """
 
     model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = None
-    language: Annotated[str, Field(max_length=35)] | None = None
+    language: Annotated[str, Field(max_length=35), AfterValidator(named_language)] | None = None
     prompt: LongText | None = None
     languages: (
         Annotated[list[Annotated[str, Field(max_length=35)]], Field(max_length=MAX_LANGUAGES)]

@@ -223,14 +223,15 @@ async def test_speakers_are_numbered_from_zero(stt_server: SocketServer) -> None
     assert [best(one)["words"][0]["speaker"] for one in events] == [0, 1, 0]
 
 
+@pytest.mark.parametrize("language", ["multi", "Auto"])
 async def test_key_terms_languages_and_personal_data_reach_the_recogniser(
-    stt_server: SocketServer, fake: FakeTranscriber
+    stt_server: SocketServer, fake: FakeTranscriber, language: str
 ) -> None:
     fake.answer = lambda number, request: transcript(
         number, request, "My number is 555 123 4567. Call me."
     )
     query = {"keyterm": ["Antiphon", "Kokoro"], "keywords": "Ray:2", "redact": ["pci", "numbers"]}
-    query |= {"language": "multi", "language_hint": ["en", "de"], "punctuate": "true"}
+    query |= {"language": language, "language_hint": ["en", "de"], "punctuate": "true"}
     async with deepgram(stt_server, PATH, **STREAM, **query) as client:
         await client.send_pcm(loud(1), quiet(1))
         (result,) = await client.until("Results")

@@ -1,5 +1,6 @@
 """Deepgram's socket `/v2/listen`, with a scripted recogniser and turn detector."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -209,9 +210,12 @@ async def test_a_muted_stream_outlasts_the_pings_of_its_clients(
     turn_server: SocketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds, message, code = streams.FluxConversation.silence
-    assert seconds > 60  # LiveKit pings every 30 s, the official client every 20 s
-    monkeypatch.setattr(streams.FluxConversation, "silence", (0.3, message, code))
+    scaled_s = seconds / 100
+    monkeypatch.setattr(streams.FluxConversation, "silence", (scaled_s, message, code))
     async with deepgram(turn_server, PATH, **FLUX) as client:
         await client.receive()
+        for _ in range(3):  # LiveKit pings every 30 s, the official client every 20 s
+            await asyncio.sleep(0.3)
+            await (await client.socket.ping())  # raises after the end
         (error,), closed, reason = await client.rest()
     assert (error["code"], closed, reason) == ("NET-0001", 1011, message)

@@ -317,7 +317,8 @@ async def test_prompt_keywords_and_languages_reach_the_engine(
             prompt="Antiphon, a service.",
             keywords__=["Hibari"],
             keyterms__=["Kokoro"],
-            languages__=["de", "en-GB"],
+            language="auto",
+            languages__=["de", "", "en-GB"],
         )
         assert answer.status_code == 200, answer.text
         await send(client, auth, speech_wav, model="phone_call", prompt="x" * 5000)

@@ -401,8 +401,13 @@ async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected
             await client.until("conversation.item.input_audio_transcription.completed")
 
         keywords, terms = ["Quixbury"], [" Zorblatt "]
+        languages = ["de", "", "en-GB"]
         await choose(
-            languages=["de", "en-GB"], keywords=keywords, keyterms=terms, prompt=" A call. "
+            language="auto",
+            languages=languages,
+            keywords=keywords,
+            keyterms=terms,
+            prompt=" A call. ",
         )
         await client.until("session.updated")
         await speak()
@@ -420,7 +425,7 @@ async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected
         await choose(keyterms=["x" * 101])
         error = await client.until_error()
         assert error["param"].startswith("session.audio.input.transcription.keyterms")
-        await choose(languages=["de", "tlh"], language=None)
+        await choose(languages=["auto", "tlh"], language="auto")
         error = await client.until_error()
         assert error["param"] == "session.audio.input.transcription.languages"
         await speak()  # with the settings before
