@@ -400,7 +400,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 def test_a_service_does_not_start_with_new_secrets_beside_its_old_database(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").unlink()
-    with pytest.raises(SettingsError, match="run `python -m deployments.operator accept-secrets`"):
+    with pytest.raises(SettingsError, match="run `antiphon accept-secrets`"):
         load_settings()
     assert not (tmp_path / "secrets.json").exists()
     main(["accept-secrets"])
