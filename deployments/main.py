@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -54,6 +55,7 @@ READY_TIMEOUT_S = 180
 AGAIN_S = 5  # by this time after a signal, `stop` has begun, unless its interrupt was dropped
 WATCH_S, MISSES = 10.0, 2  # a health check takes 20 ms of a core
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
+SERVE_STOP_S = GATEWAYS_STOP_S + 30.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -171,7 +173,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     except KeyboardInterrupt:
         say("Stopping ...")
     except (ValueError, RuntimeError, TimeoutError) as error:
-        sys.exit("\n".join(filter(None, [str(error), killed_for_memory(settings.data_dir)])))
+        for line in filter(None, [str(error), killed_for_memory(settings.data_dir)]):
+            click.echo(line, err=True)  # at once, since the stop may take minutes
+        sys.exit(1)
     finally:
         show_key(first_key)  # even after a failed start, since the key is shown only once
         stop(arrival)
@@ -390,20 +394,28 @@ def stop(arrival: ModelArrival | None) -> None:
     if arrival is not None:
         arrival.close()
     import ray
-    from ray import serve
 
     if ray.is_initialized():
-        until = time.monotonic() + GATEWAYS_STOP_S
-        with suppress(Exception):  # Ray raises if its controller has died, or was not started yet
-            running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
-            gateways = {name for name in running if ingress & running[name].deployments.keys()}
-            for name in gateways:
-                serve.delete(name, _blocking=False)
-            while gateways & serve.status().applications.keys() and time.monotonic() < until:
-                time.sleep(0.2)
-        with suppress(Exception):  # likewise
-            serve.shutdown()
+        # Without a controller, such as after Ray has killed it for memory, Serve waits for ever.
+        thread = Thread(target=_stop_serve, daemon=True)
+        thread.start()
+        thread.join(SERVE_STOP_S)
     ray.shutdown()  # also stops what an interrupted start has begun
+
+
+def _stop_serve() -> None:
+    from ray import serve
+
+    until = time.monotonic() + GATEWAYS_STOP_S
+    with suppress(Exception):  # Ray raises if its controller has died, or was not started yet
+        running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
+        gateways = {name for name in running if ingress & running[name].deployments.keys()}
+        for name in gateways:
+            serve.delete(name, _blocking=False)
+        while gateways & serve.status().applications.keys() and time.monotonic() < until:
+            time.sleep(0.2)
+    with suppress(Exception):  # likewise
+        serve.shutdown()
 
 
 if __name__ == "__main__":

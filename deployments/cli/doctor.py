@@ -35,7 +35,7 @@ from deployments.cluster import node, serve_api
 from deployments.cluster.killed import killed_for_memory
 from deployments.cluster.node import check_folder
 from deployments.cluster.readiness import local_url, readyz, report
-from deployments.cluster.serve_api import failures
+from deployments.cluster.serve_api import FAILED, failures
 from deployments.gpus.machine import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.replicas.choice import chosen, is_here
 from models.weights.fetch import missing
@@ -146,9 +146,13 @@ def ask_ray(settings: Settings) -> Applications | None:
     dashboard's port belongs to another program, which does not accept the token."""
     try:
         node.prepare_environment(settings)
-        return serve_api.applications(serve_api.dashboard(), timeout_s=15)
+        serve_api.nodes(dashboard := serve_api.dashboard())
     except (OSError, ValueError, LookupError, TypeError):
         return None
+    try:
+        return serve_api.applications(dashboard, timeout_s=5)
+    except ValueError:  # its controller has died
+        return {"Ray Serve": {"status": FAILED[0], "message": "does not answer", "deployments": {}}}
 
 
 def check_service(

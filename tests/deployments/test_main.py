@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
+from ray import serve
 
 from configs.settings import OWNER, PROJECT_DIR, load_settings
 from deployments import main as program
@@ -243,7 +246,7 @@ def test_the_service_says_what_memory_killed_and_when_nothing_answers(
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     logs = tmp_path / "ray/ray/session_latest/logs"
     logs.mkdir(parents=True)
-    answers = [{}, None, {}, None, None, None, {}]
+    answers: list[dict[str, Any] | None] = [{}, None, {}, None, None, None, {}]
     killed = (
         "[state-dump] 8 Workers (tasks / actors) killed due to memory pressure (OOM), 0 crashed"
     )
@@ -265,6 +268,17 @@ def test_the_service_says_what_memory_killed_and_when_nothing_answers(
     assert deaths.startswith("Ray has ended 8 processes") and "CHAT_MODEL" in deaths
     assert len(lines) == 4 and lines.index(silent) == 0 + (lines[0] == deaths)
     assert lines[-1].endswith("answers again.")
+
+
+def test_a_stop_ends_although_serve_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "shutdown", ended.set)
+    monkeypatch.setattr(serve, "status", threading.Event().wait)  # as without a controller
+    monkeypatch.setattr(program, "SERVE_STOP_S", 0.1)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    program.stop(None)
+    assert ended.is_set()
 
 
 def test_notes_of_chat_models_are_printed_and_none_ends_the_start(

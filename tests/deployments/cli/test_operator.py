@@ -236,7 +236,8 @@ def test_the_login_link_command_needs_a_service_alone_on_its_machine(
     link = output_of(capsys, "login-link")
     assert link.startswith("http://127.0.0.1:8123/console#login=login_")
     monkeypatch.setenv("PUBLIC_URL", "https://speech.example")
-    with pytest.raises(SystemExit, match="serves other machines"):
+    remedy = "`antiphon set-password --new-email you@example.com`"
+    with pytest.raises(SystemExit, match=f"serves other machines.*{remedy}"):
         main(["login-link"])
 
 
