@@ -339,7 +339,7 @@ def check_ports(host: str, number: int) -> None:
     addresses = [("PORT", f"HOST and PORT are {host!r} and {number}", host, number)]
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
         what = f"CLUSTER_ADDRESS has port {gcs[1]}"
-        addresses.append(("CLUSTER_ADDRESS", what, "0.0.0.0", gcs[1]))
+        addresses.append(("the port of CLUSTER_ADDRESS", what, "0.0.0.0", gcs[1]))
     if (wyoming := wyoming_address()) is not None:
         wyoming_key()
         what = f"WYOMING_HOST and WYOMING_PORT are {wyoming[0]!r} and {wyoming[1]}"
