@@ -260,11 +260,11 @@ def wait_until_ready(
 
 def watch(settings: Settings) -> NoReturn:
     """Print when Ray kills processes for lack of memory, and when no gateway answers any more."""
-    url, told, misses = local_url(settings), "", 0
+    url, reported, misses = local_url(settings), "", 0
     while True:
         time.sleep(WATCH_S)
-        if (killed := killed_for_memory(settings.data_dir)) != told:
-            told = killed
+        if (killed := killed_for_memory(settings.data_dir)) not in ("", reported):
+            reported = killed
             say(killed)
         if ask(f"{url}/healthz") is not None:
             if misses >= MISSES:
