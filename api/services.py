@@ -87,7 +87,7 @@ class SpeechServices:
     jobs: Jobs
     check_url: Callable[[str], None]  # raises InvalidUrl for a URL that may not be fetched
     fetch: Callable[[str, Path, int, Take], Coroutine[Any, Any, None]]
-    """Downloads a URL to a file of at most so many bytes; calls `Take` for each piece."""
+    """Downloads a URL to a file of limited size (bytes); calls `Take` for each piece."""
 
 
 @dataclass(frozen=True, slots=True)

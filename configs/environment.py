@@ -199,7 +199,7 @@ def sqlite_url(file: Path) -> str:
 def database_url(name: str, default: str) -> str:
     """Reads the URL of a SQLite or PostgreSQL database."""
     text = os.environ.get(name) or default
-    from sqlalchemy.engine import make_url  # slow, and only needed with settings
+    from sqlalchemy.engine import make_url  # a slow import, needed only here
     from sqlalchemy.exc import ArgumentError
 
     try:
@@ -238,7 +238,7 @@ def storage_url(name: str, default: Path) -> str:
         get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:  # a package to install, or an unknown protocol
         raise SettingsError(f"{name} begins with {protocol}://: {error}") from None
-    if not folder.strip("/") or "::" in folder:  # fsspec takes :: for a chain of file systems
+    if not folder.strip("/") or "::" in folder:  # to fsspec, :: joins file systems
         raise SettingsError(f"{name} is {text!r}, but must name a folder after ://, without ::")
     return text
 
@@ -290,8 +290,8 @@ def free_bytes() -> int:
 
 
 def listen_problem(host: str, number: int) -> str | None:
-    """Returns why nothing can listen there now; None if it can. Unlike gateways, this tries without
-    SO_REUSEPORT, so that another service is detected."""
+    """Returns why no server can listen there now; None if one can. Unlike gateways, this tries
+    without SO_REUSEPORT, so that another service is detected."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, number), family=family).close()
@@ -316,7 +316,7 @@ def check_private(folder: Path, variable: str, *, has_code: bool = False) -> Non
     try:
         status = folder.lstat()
         trusted = {0, os.geteuid(), Path("/").stat().st_uid}
-        # The sticky bit, as of /tmp, keeps users from renaming others' files. A volume of a pod
+        # The sticky bit, which /tmp has, keeps users from renaming others' files. A volume of a pod
         # has no such bit, and no other users.
         above = [path.stat() for path in folder.parents if not path.is_mount()]
         is_replaceable = any(each.st_mode & 0o1002 == 0o002 for each in above)

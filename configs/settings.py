@@ -113,8 +113,8 @@ class Settings:
     public_url: str  # base URL of this service for clients, without a slash at the end
     webhooks: WebhookSettings
     trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
-    free_space_mb: int | None = None  # free space of a volume needed to store; None: by its size
-    storage_shared: bool = False  # a folder of `storage_url` is the same on every machine
+    free_space_mb: int | None = None  # with less, nothing is stored; None: by the volume's size
+    storage_shared: bool = False  # all machines share the folder of `storage_url`
     require_consent: ConsentNeeded = "off"  # whether a custom voice needs consent
     watermark: WatermarkOf = "off"
     metrics_token: str | None = None  # token for GET /metrics; None: only from the loopback
@@ -125,7 +125,7 @@ class Settings:
     wyoming: WyomingSettings | None = None  # None: not served
     webrtc: WebRtcSettings | None = None  # None: no calls over WebRTC
     cors_origins: tuple[str, ...] = ()  # pages elsewhere that may call the API; "*": all
-    admits_local_pages: bool = False  # whether pages of this machine may, on any port
+    admits_local_pages: bool = False  # lets pages of this machine call it, on any port
     chat_model: str = "auto"  # model of `model: auto` in serve_config.yaml; "auto": by free memory
     free_workspace_id: int | None = None  # the owner's, if no other machine is served
 
@@ -141,7 +141,7 @@ def weights_dir() -> Path:
 
 def own_catalogue() -> Path:
     """The operator's own catalogue of weights, beside `configs/catalogue.yaml`: ANTIPHON_CATALOGUE,
-    or catalogue.yaml in the data folder. It may not exist. Raises SettingsError."""
+    or catalogue.yaml in the data folder. The file may be absent. Raises SettingsError."""
     path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
     if not path.endswith(".yaml"):
         raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, but must end in .yaml")
@@ -383,7 +383,7 @@ def _fresh_secrets() -> dict[str, str]:
 def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
     """Returns the secrets in the file, completed with `fresh` ones, which `keep` stores.
 
-    A file lock makes processes that start at once read the same secrets.
+    A file lock makes processes that start together read the same secrets.
     """
     with open(path.with_suffix(".lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

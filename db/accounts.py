@@ -42,7 +42,7 @@ class Workspace(SQLModel, table=True):
     # Speech before this time is never listed, even if more days are set later; None: no change yet.
     history_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
-    # When the work on one of its custom voices, or of its jobs, last began.
+    # Times at which work on one of its custom voices, and on one of its jobs, last began.
     voice_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     job_turn_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 

@@ -177,7 +177,7 @@ class BoundedThreadPool:
     """Threads for blocking calls with a timeout; while all threads hang, calls fail at once."""
 
     def __init__(self, threads: int, answer_s: float, name: str) -> None:
-        """`threads` calls run at once; the timeout `answer_s` includes the wait for a thread."""
+        """`threads` calls run in parallel; `answer_s` includes the wait for a thread."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._count = threads
         self._answer_s = answer_s

@@ -75,7 +75,7 @@ class ListedDelivery:
 
 
 def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
-    """Lists the longest due delivery of each webhook, with webhook and workspace, longest first.
+    """Lists each webhook's earliest due delivery, with webhook and workspace, earliest first.
     Takes 10 µs per webhook with pending deliveries, regardless of their number.
     """
     waiting = _webhooks_with_pending()
@@ -105,7 +105,7 @@ def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
 
 def _webhooks_with_pending() -> CTE:
     """Selects the ids of webhooks with pending deliveries, by a loose index scan. DISTINCT would
-    read every pending delivery. The order is that of the index of pending deliveries: with another
+    read every pending delivery. Sorts as the index of pending deliveries does: for another
     order, PostgreSQL might use an index that also has delivered ones."""
     ids = select(Delivery.webhook_id).where(Delivery.status == PENDING)
     ids = ids.order_by(col(Delivery.webhook_id), col(Delivery.next_at)).limit(1)

@@ -27,7 +27,7 @@ LAST_WITH_ALL_MIGRATIONS = "0.9.0"  # its last revision is the first one here
 def upgrade(url: str, revision: str = "head") -> None:
     """Applies all missing migrations, up to `revision`.
 
-    A lock serialises processes that start at once.
+    A lock serialises processes that start together.
     Raises DatabaseUnavailable, or the errors of `check_revision`.
     """
     config = _config(url)
@@ -62,10 +62,10 @@ def check_revision(revision: str) -> None:
 
 
 def _revision(url: str) -> str | None:
-    """The revision of the tables; None when there are none. Only reads.
+    """The revision of the tables; None when there are none.
 
-    Every process calls this, including jobs at idle priority: beside four busy loops on two cores a
-    job kept the write lock for up to 143 s.
+    Takes no write lock, since jobs at idle priority call this too: beside four busy loops on two
+    cores, one kept the lock for up to 143 s.
     """
     engine = make_engine(url, connections=1)
     try:

@@ -44,7 +44,7 @@ def cancel_stranded(session: Session, now: datetime) -> int:
 
 
 def forget_old_secrets(session: Session, now: datetime) -> int:
-    """Deletes rotated secrets of webhooks that no longer sign; returns how many."""
+    """Deletes the old secrets of webhooks that are no longer used to sign; returns how many."""
     old = update(Webhook).where(col(Webhook.old_secret_until) <= now)
     return change_rows(session, old.values(old_secret=None, old_secret_until=None))
 

@@ -46,8 +46,8 @@ def unknown_secrets(
 ) -> list[str]:
     """Lists secrets with a stored digest that is not among `marks`; none with `accept`.
 
-    If there are none, stores the first mark of each name. For `lasting`, the stored digests stay
-    beside it, or with `accept` its other marks.
+    If there are none, stores the first mark of each name. The name `lasting` keeps its stored
+    digests, too; with `accept`, it gets all its marks instead.
     """
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     stored = {name: row.digest for name, row in rows.items() if row}

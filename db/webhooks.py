@@ -44,7 +44,7 @@ class Webhook(SQLModel, table=True):
     url: str = Field(max_length=2048)
     events: list[str] = Field(sa_column=Column(JSON, nullable=False))
     status: str = "active"  # or inactive
-    # Encrypted; of a callback, the JSON object of its CallbackRequest.
+    # Encrypted. A callback has the JSON object of its CallbackRequest here.
     secret: bytes | None = Field(default=None, sa_type=LargeBinary)
     old_secret: bytes | None = Field(default=None, sa_type=LargeBinary)  # while it rotates
     old_secret_until: datetime | None = Field(default=None, sa_type=UtcDateTime)

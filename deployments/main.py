@@ -52,7 +52,7 @@ from pipelines.accounts.service import LINK_LIFETIME, Accounts
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
-AGAIN_S = 5  # by this time after a signal, `stop` has begun, unless its interrupt was dropped
+AGAIN_S = 5  # a signal is repeated if `stop` has not begun by then: its interrupt was dropped
 WATCH_S, MISSES = 10.0, 2  # a health check takes 20 ms of a core
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
 SERVE_STOP_S = GATEWAYS_STOP_S + 30.0
@@ -222,8 +222,8 @@ def accounts_of(database: Database, settings: Settings) -> Accounts:
 def wait_until_ready(
     settings: Settings, dashboard: str, wanted: set[str], models: set[str], failed: set[str]
 ) -> None:
-    """Wait until the models `wanted` answer, except those in `failed`. Reports those of all
-    `models` that cannot be loaded, or not in time, and adds them to `failed`. Raises RuntimeError
+    """Wait until the models `wanted` answer, except those in `failed`. Reports which of
+    `models` cannot be loaded in time, and adds them to `failed`. Raises RuntimeError
     if another part of the service cannot start, or TimeoutError."""
     url = local_url(settings)
     deadline = time.monotonic() + READY_TIMEOUT_S

@@ -1,6 +1,6 @@
 """Writes the table of docs/security.md that says which credential opens which route and socket.
 
-`make access` runs it. The table is that of the declarations of routers and sockets. Tests compare
+`make access` runs it. The table is made from the declarations of routers and sockets. Tests compare
 it with the page, and with the service's answers to each kind of credential.
 """
 

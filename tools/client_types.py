@@ -1,5 +1,5 @@
-"""Writes the answers that the Python client gives, and the options of its methods, from the OpenAPI
-document: antiphon/types.py.
+"""Writes antiphon/types.py from the OpenAPI document: the types of the Python client's answers, and
+of the options of its methods.
 
     python tools/client_types.py          writes the file
     python tools/client_types.py --check  exits with 1 if the file is out of date
@@ -18,7 +18,7 @@ from api.app import routed_app
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENT, TYPES = ROOT / "antiphon" / "client.py", ROOT / "antiphon" / "types.py"
-# Schemas of requests, and their fields to omit since the client's methods name these themselves.
+# Schemas of requests, and the fields to omit, which the client's methods declare themselves.
 REQUESTS: dict[str, set[str]] = {
     "ChatCompletionBody": {"messages", "stream", "text"},
     "ExplainBody": {"text", "script"},

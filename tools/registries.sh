@@ -1,6 +1,6 @@
 # Sourced, with `venv` set: passes the registries of pip on to uv, which does not read its configuration.
 # Files of uv.lock are checked against their hashes, so it does not matter which registry they come from.
-pip_setting() { # `head` would end the pipe early, which `pipefail` takes for a failure
+pip_setting() { # `head` would end the pipe early, and `pipefail` counts that as a failure
   "$venv"/bin/python -m pip config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | sed -n 1p
 }
 pass_on() { # pass_on VARIABLE pip-setting separator

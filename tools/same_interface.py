@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = {"summary", "description", "title", "example", "examples", "externalDocs"}
-# Their keys are names that the interface has; other keys of a document are words of OpenAPI.
+# Objects whose keys are names of the interface; the keys of others are words of OpenAPI.
 NAMES = {
     "paths",
     "properties",
@@ -59,7 +59,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """A difference between two interfaces; `kind` is "added" only where no caller notices it."""
+    """A difference between two interfaces; `kind` is "added" only if no caller is affected."""
 
     kind: Kind
     place: tuple[str, ...]

@@ -161,7 +161,7 @@ def usage(
 
 
 def key_names(service: ServiceClient) -> dict[str, str]:
-    """Return the names of keys by id, or nothing where this key may not list them."""
+    """Return the names of keys by id, or nothing if this key is not allowed to list them."""
     with service.client() as client, suppress(ServiceError):
         listed = client.request("GET", "/developer/api")
         return {key["id"]: key["name"] for key in listed["keys"]}

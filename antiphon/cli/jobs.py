@@ -1,4 +1,4 @@
-"""`antiphon job` and `antiphon jobs`: long recordings and long texts, on which the service works
+"""`antiphon job` and `antiphon jobs`: long recordings and long texts, which the service processes
 while it is idle."""
 
 import sys
@@ -55,6 +55,8 @@ def job(
     if output is None:
         if kind in RECORDINGS:
             raise click.UsageError(f"-o: required, such as -o {file.stem}.srt for a transcript")
+        if unused := given(language=options["language"], speakers="true" if speakers else None):
+            raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a text")
         fields = given(chapters=options["chapters"], voice=options["voice"])
         return _show_chapters(service, file, fields)
     suffix = output.suffix.lower()

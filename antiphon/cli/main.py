@@ -52,7 +52,7 @@ def main() -> None:
         antiphon.epilog = WITHOUT_SERVER
     try:
         antiphon(prog_name=os.environ.get("ANTIPHON_BRAND", "antiphon").lower())
-    except OSError as error:  # of a file of the user: no space, no permission
+    except OSError as error:  # about the user's file: no space, no permission
         end(f"{error.filename or 'the output'}: {error.strerror or error}", 1)
 
 

@@ -70,7 +70,7 @@ def speak(
     if len(pieces) > 1 and form not in ("mp3", "pcm", "aac", "opus"):
         long = f"the speech of a text over {MOST_CHARACTERS} characters"
         raise click.UsageError(f"--format: {long} must be mp3, aac or opus")
-    options["stream_format"] = "sse"  # whose last event has the voice and the length
+    options["stream_format"] = "sse"  # its last event has the voice and the length
     duration_s = 0.0
     voice = ""
     with opened(output) as target:
@@ -93,8 +93,8 @@ def speak(
 def speech_of(
     service: ServiceClient, pieces: list[str], options: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of each piece. The caller writes the file, since a failure to write is not
-    the service's."""
+    """Yield the events of each piece. The caller writes the file, so that a failure to
+    write is not reported as the service's."""
     with service.client(warn_of_silence) as client:
         for number, piece in enumerate(pieces, start=1):
             if len(pieces) > 1 and sys.stderr.isatty():
@@ -123,7 +123,7 @@ def complete_wav(file: Path) -> None:
 
 @contextmanager
 def opened(output: str | None) -> Iterator[IO[bytes]]:
-    """Open the file, stdout, or the input of a player, which ends with the block."""
+    """Open the file, stdout, or the input of a player, and close it after the block."""
     if output is not None:
         # Opened when the first bytes arrive: a failed request leaves an older file as it is.
         with click.open_file(output, "wb", lazy=True) as target:

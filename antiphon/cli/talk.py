@@ -34,7 +34,7 @@ def talk(service: ServiceClient, instructions: str | None, voice: str | None, ra
     """
     output = given(voice=voice)
     audio = {"input": {"transcription": {"model": "whisper-1"}}, **given(output=output or None)}
-    if not raw:  # said before anything is opened
+    if not raw:  # fails now if a program is missing, before the session opens
         recorder().close()
         player(instead="--raw writes to stdout").close()
     session = {"type": "realtime", **given(instructions=instructions), "audio": audio}

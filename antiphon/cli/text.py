@@ -74,7 +74,7 @@ def correct(
     diff: bool,
     tone: str | None,
 ) -> None:
-    """Correct grammar and spelling. A warning names each thing that could not be done.
+    """Correct grammar and spelling. A warning names each requested change that was not made.
 
     \b
     antiphon correct "i cant beleive its allready friday"

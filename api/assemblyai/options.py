@@ -179,7 +179,7 @@ class ListQuery(DialectQuery):
 
 class PartQuery(DialectQuery):
     chars_per_caption: int | None = Field(
-        default=None, ge=1, le=1000, description="Most characters of a caption (`srt`, `vtt`)."
+        default=None, ge=1, le=1000, description="Maximum characters per caption (`srt`, `vtt`)."
     )
     words: str = Field(
         default="", max_length=1000, description="Words or phrases to find, separated by commas."

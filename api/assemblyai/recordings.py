@@ -52,7 +52,7 @@ def _url(infrastructure: InfrastructureServices, path: str) -> str:
 
 
 async def _check_room(caller: Caller) -> None:
-    """Checks that the plan allows another transcript. AssemblyAI's client sends groups at once."""
+    """Checks that the plan allows another transcript. Clients send several in parallel."""
     await caller.speech.jobs.check_room(
         caller.principal, "transcription", LEAST_MS, caller.operation, is_requested=True
     )

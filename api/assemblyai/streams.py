@@ -36,7 +36,7 @@ PRO = "u3-", "universal-3"  # beginnings of names of models that always add punc
 # Silence that ends a turn: the minimum if the turn sounds finished, and the maximum if it does not.
 WAITS_MS = (400, 1280)
 PRO_WAITS_MS = (100, 1000)
-SHORTEST_MS = 100  # shortest silence after which a text is known
+SHORTEST_MS = 100  # shortest silence that can end an utterance
 UPDATE_MS = 300  # time between updates
 MULTI = "multi"  # language code that stands for any language
 

@@ -83,7 +83,7 @@ class ShownTranscript:
         ]
 
     def captions(self, form: str, most: int | None) -> str:
-        """Writes "srt" or "vtt" with at most so many characters per caption."""
+        """Writes "srt" or "vtt" with at most `most` characters per caption."""
         write = to_srt if form == "srt" else to_vtt
         turns = [(None, words) for _, words in self._turns]
         return write(turns, self._transcript.language, most or MAX_CUE_CHARACTERS)

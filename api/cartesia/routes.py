@@ -133,7 +133,7 @@ def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | 
 
 class CartesiaWire(ContextWire):
     """Writes the events of one context. After an error or a cancellation it writes none, since the
-    client would take them for events of another context."""
+    client would read them as events of another context."""
 
     context: SpeakingContext | None = None
 

@@ -48,7 +48,7 @@ INTERIM_MS = 500  # time between interims
 UPDATE_MS = 300  # time between updates of a turn
 WHISPER_SILENCE_S = 0.5  # silence that ends an utterance of `ink-whisper`
 FIRST_WITH_COLUMNS = "2026"  # first API version whose words are parallel lists instead of objects
-WHOLE_S = 3.0  # silence at which an utterance is decoded, in parts, before the client finalizes it
+WHOLE_S = 3.0  # silence after which the speech so far is decoded, before the client finalizes it
 # Silence that ends a turn which sounds unfinished. Cartesia's likelihood of speech falls with the
 # silence, so its turns seldom last until the timeout.
 LONGEST_WAIT_MS = 800

@@ -106,7 +106,7 @@ class _Search:
         self._places: dict[str, list[int]] = defaultdict(list)  # by word
         for at, word in enumerate(plain):
             self._places[word].append(at)
-        self._similar: dict[str, dict[str, float]] = {}  # words like each word of a term
+        self._similar: dict[str, dict[str, float]] = {}  # words similar to each word of a term
 
     def places_of(self, wanted: Sequence[str]) -> list[int]:
         """Returns the indices where the best hits begin, best first; at most `MAX_HITS`."""
@@ -120,7 +120,7 @@ class _Search:
     def _similarity(
         self, wanted: Sequence[str], similar: Sequence[dict[str, float]], at: int
     ) -> float:
-        """Returns the share of common letters from word `at` on; 0 if a word is too different."""
+        """Returns how similar the words from `at` on are to a term; 0 if one differs too much."""
         spoken = self.plain[at : at + len(wanted)]
         if len(spoken) < len(wanted):
             return 0.0

@@ -115,7 +115,7 @@ class RecordingResults:
         ]
         numbers = SpeakerNumbers()
         channels: list[Turns] = [[(numbers.of(label), words) for label, words in turns]]
-        if self._query.multichannel:  # labels of speakers are labels of channels
+        if self._query.multichannel:  # each speaker has the label of a channel
             channels = [
                 [(None, words) for label, words in turns if label == channel] for channel in "AB"
             ]

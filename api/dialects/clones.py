@@ -25,7 +25,7 @@ FILES = "files"  # what `POST /voices` calls the recordings
 
 @dataclass(frozen=True, slots=True)
 class ReceivedClips:
-    """A form with recordings of a voice, and the means to create the voice under rules of clips."""
+    """A form with recordings of a voice; `create` creates the voice by the rules for clips."""
 
     form: MultipartForm
     create: Callable[[NewVoice], Awaitable[CustomVoice]]

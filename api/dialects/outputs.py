@@ -55,7 +55,7 @@ async def voice_for(
 
 
 def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> AvailableVoice:
-    """Picks a voice of the same language, of the same gender and for conversations if possible.
+    """Picks a voice of the language; if possible, of the same gender and for conversations.
 
     A name always gets the same voice, and different names mostly different ones. Raises
     VoiceNotFound.

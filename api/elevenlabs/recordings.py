@@ -264,7 +264,7 @@ def _entry(attributed: AttributedWord, granularity: Granularity) -> Answer:
 
 
 INTERIM_MS = 500
-WHOLE_S = 3.0  # silence at which a segment is decoded, in parts, before the client commits it
+WHOLE_S = 3.0  # silence after which the speech so far is decoded, before the client commits it
 
 
 class LiveQuery(ScribeOptions):

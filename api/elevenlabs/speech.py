@@ -77,7 +77,7 @@ class OpenedSpeech:
         return self._with_headers(answer)
 
     async def whole(self, writer: "TimedWriter") -> Response:
-        """Returns the whole speech, with the times that `writer.timing` makes of its words."""
+        """Returns the whole speech, with the times that `writer.timing` derives from its words."""
         record = self.record
         file, words = await outputs.speak_whole(
             self.stream,

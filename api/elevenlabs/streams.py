@@ -130,7 +130,7 @@ class InputConversation(ContextsConversation):
         return failure(message, self._failure)
 
     def fail(self, error: Exception) -> None:
-        """Ends the socket, so that no client takes part of the speech for the whole."""
+        """Ends the socket, so that no client mistakes a part of the speech for all of it."""
         api_error = to_api_error(error)
         self._failure = options.status_of(api_error.code)
         code = close_codes.INTERNAL if api_error.status >= 500 else close_codes.POLICY
@@ -142,7 +142,7 @@ class InputConversation(ContextsConversation):
         opened = self._open.get(context_id)
         if opened is None:
             opened = self._begin(message, context_id)
-            text = text if text.strip() else ""  # first messages have a blank for a text
+            text = text if text.strip() else ""  # the text of a first message is a blank
         elif message.voice_settings not in (None, opened.settings):
             raise self._fault("voice_settings: only in the first message", context_id)
         try:
@@ -255,7 +255,7 @@ class MultiInputConversation(InputConversation):
             opened.expiry = asyncio.get_running_loop().call_later(seconds, self._close, opened)
 
     def _close(self, opened: InputContext, *, whole: bool = True) -> None:
-        """Closes a context after the rest of its text is spoken; at once unless `whole`."""
+        """Closes a context; if `whole`, only after the rest of its text is spoken."""
         self._stop_timer(opened)
         self.flushes[opened.context.context_id].stop()
         if not whole:

@@ -112,7 +112,7 @@ async def _available(caller: Caller) -> list[Answer]:
 
 @router.get("/v1/voices/{voice_id}", summary="Get a voice, for ElevenLabs' clients")
 async def get_voice(voice_id: VoicePath, caller: CallerDep, voices: VoicesDep) -> Answer:
-    """`fine_tuning` shows the progress of a clone. It can be used once its state is
+    """`fine_tuning` shows the progress of a clone, which can be used once its state is
     `fine_tuned`."""
     try:
         answer = _voice(await find_voice(voice_id, caller))

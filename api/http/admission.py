@@ -260,8 +260,8 @@ class AdmissionControl:
     def enter_unknown(self, address: str) -> Release:
         """Counts a request of an address until its key is known; the release may be called twice.
 
-        This keeps delayed refusals of one address from taking all places. Loopback addresses are
-        not counted, since they may be those of a proxy.
+        So delayed refusals of one address cannot take all places. Loopback addresses are not
+        counted, since they may be those of a proxy.
         """
         parsed = parse_address(address.partition("/")[0])  # the /64 network of ::1 is that of ::
         if parsed is None or parsed.is_loopback or parsed.is_unspecified:

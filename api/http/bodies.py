@@ -118,7 +118,7 @@ def declared_bytes(request: Request) -> int:
 
 def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = MAX_VALUES) -> Any:
     """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input. A text in a
-    field named in `pieces` may end within a surrogate pair; marks replace the halves."""
+    field named in `pieces` may end within a surrogate pair, whose halves become marks."""
     if not body:
         raise _invalid("the body is empty")
     _check_structure(body, most_values)
@@ -296,7 +296,7 @@ class ErrorBody(BaseModel):
     message: str
 
 
-# Documents that a valid request may be refused for its length, since its texts are in the address.
+# OpenAPI's entry for requests whose texts, in the address, make it too long.
 ADDRESS_TOO_LONG: dict[int | str, dict[str, Any]] = {
     414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}
 }
@@ -354,7 +354,7 @@ def _not_blank(text: str) -> str:
 
 
 NOT_BLANK = AfterValidator(_not_blank)
-SPOKEN = "spoken"  # metadata of a field; cues in it that are not followed are named in `Warning`
+SPOKEN = "spoken"  # metadata of a field whose ignored cues the header `Warning` names
 
 OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 """A name or title: at most 200 characters, no control characters, trimmed."""

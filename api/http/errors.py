@@ -84,7 +84,7 @@ class ErrorDialect:
     shape: Callable[[ApiError, str], tuple[dict[str, Any], dict[str, str]]]
     """Converts an error and the request id to fields of the body and headers."""
     header: str = ""  # header that identifies its clients, also on other paths
-    statuses: Mapping[str, int] = field(default_factory=dict)  # by code, for clients by `header`
+    statuses: Mapping[str, int] = field(default_factory=dict)  # by code, if `header` was sent
 
 
 def to_api_error(error: Exception) -> ApiError:
@@ -227,8 +227,9 @@ def _has_route(request: Request, path: str) -> bool:
 
 
 def _allowed_methods(request: Request) -> set[str]:
-    """Returns the methods of all routes of this path; the framework names only the first's. Routes
-    that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not count."""
+    """Returns the methods of all routes of this path; the framework names only those of the first.
+    Routes that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not
+    count."""
     routes = [
         route
         for route in request.app.routes

@@ -95,7 +95,7 @@ def _replay(request: Request, stored: KeptAnswer | None) -> Response:
     metrics.idempotent_replays.inc()
     replayed = StreamingResponse(stored.body, stored.status, {"Content-Length": str(stored.size)})
     for name, value in stored.headers:
-        if name == HEADER:  # the stored answer's header, which a strict request refuses
+        if name == HEADER:  # a strict request raises instead of replaying it
             note_ignored(request, map(unquote, value.split(SEPARATOR)))
         else:
             replayed.headers.append(name, value)
@@ -119,7 +119,7 @@ class _Body:
         self._digest.update(credential + f"\n{request.url.query}\n".encode())
         boundary = multipart_boundary(request)
         self._delimiter = b"\r\n--" + boundary if boundary else b""
-        self._held = b"\r\n"  # possible start of a delimiter; the first has no preceding line
+        self._held = b"\r\n"  # possible start of a delimiter; supplies the first one's line break
         self._bytes = 0
         self._ended = False
         self.claim: Claim | None = None  # None for a replay

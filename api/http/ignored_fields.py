@@ -30,7 +30,7 @@ _PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')  # quoted commas do n
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Known fields of a value: of each class that an object may have, or of the items of a list."""
+    """Known fields of an object, for each class it may have, or the shape of a list's items."""
 
     objects: tuple[Mapping[str, "Shape | None"], ...] = ()
     items: "Shape | None" = None

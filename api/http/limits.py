@@ -207,8 +207,8 @@ class RequestLimits:
         self, use: Literal["ahead", "counted"], principal: Principal, count: int
     ) -> bool:
         """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-        The hourly limit of each use is the plan's number of requests a minute: prompts that are
-        read "ahead" of an answer, and prompts whose tokens are "counted"."""
+        Such prompts are read "ahead" of an answer, or their tokens are "counted". The hourly limit
+        of either use is the plan's number of requests a minute."""
         limit = self._limits_of(principal).requests_per_minute
         key = f"prompts-{use}:{principal.workspace_id}"
         return (await self.limits.hit(key, limit, HOUR_S, count)).allowed

@@ -60,7 +60,7 @@ class StreamedResponse(Response):
     """Sends each item of `frames` at once; a slow reader pauses `frames` (backpressure).
 
     If `frames` raises CutShort, the connection is closed before the end of the response, so that no
-    client takes a part for the whole.
+    client mistakes it for complete.
 
     When the client disconnects, `frames` is closed, even while its next item is awaited. `source`
     is closed, too, since a generator that never started cannot close it. In formats with an empty
@@ -74,7 +74,7 @@ class StreamedResponse(Response):
         """Returns the `responses` of a route with this media type.
 
         `model` describes one line of NDJSON, or the whole JSON answer; events have no schema,
-        because OpenAPI would take it for the schema of the whole stream.
+        because in OpenAPI it would describe the whole stream.
         """
         return {200: {"model": model, "description": description, "content": {cls.media_type: {}}}}
 

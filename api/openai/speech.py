@@ -120,7 +120,7 @@ class EventWriter(BytesWriter):
 DOCUMENTED = audio_answers(
     MEDIA_TYPES.values(), "The audio, streamed as bytes or as server-sent events"
 )
-# No schema: documentation tools would take it for the schema of an event.
+# No schema: documentation tools would show it as the schema of an event.
 DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
 
 

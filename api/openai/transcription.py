@@ -200,7 +200,7 @@ def _decode_url(path: Path) -> None:
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:
-    """Returns the decoding profile of that name, or `general` if it is the name of a model.
+    """Returns the decoding profile of that name, or `general` for the name of a model.
 
     Raises ApiError(model_not_found).
     """

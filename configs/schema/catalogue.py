@@ -18,7 +18,7 @@ FileName = Annotated[
 Profile = Literal["cpu", "gpu"]
 
 EVERY_FILE = "*"
-"""In a source's `files`, stands for each file of the artefact, whose name replaces `{name}`."""
+"""Key of a source's `files` for every file of the artefact, whose name replaces `{name}`."""
 
 
 class WeightFile(StrictModel):
@@ -99,7 +99,7 @@ class Conversion(StrictModel):
     """
 
     module: str  # such as "models.weights.convert.perth"
-    version: int = Field(gt=0)  # a new number converts again; a cache can serve two releases
+    version: int = Field(gt=0)  # if it changes, files are converted again, beside the old ones
     files: tuple[FileName, ...] = Field(min_length=1)
 
 
@@ -115,7 +115,7 @@ class Artefact(StrictModel):
     # service starts without them.
     gated: str | None = None
     conversion: Conversion | None = None  # applied after the download
-    # Empty if the hub lists the files: those of the commit of the only source.
+    # Empty if the hub lists the files, at the commit of the only source.
     files: dict[FileName, WeightFile] = {}
     sources: tuple[Annotated[Source, Field(discriminator="kind")], ...] = Field(
         min_length=1

@@ -13,11 +13,11 @@ class CorrectionConfig(StrictModel):
     """Settings of text correction."""
 
     rules_id: str  # the `model` of an answer without a language model
-    piece_characters: int = Field(ge=100, le=1000)  # length of text that the rules check at once
-    # Maximum of paragraphs of a text, including list items: each costs some 3 ms of CPU time.
+    piece_characters: int = Field(ge=100, le=1000)  # length of text per check of the rules
+    # Maximum number of paragraphs and list items per text: each costs some 3 ms of CPU time.
     paragraphs: int = Field(ge=100)
     sentence_s: float = Field(gt=0)  # a model's timeout, after which the rules' text is returned
-    sentence_tokens: int = Field(ge=16)  # maximum of an answer; longer sentences get no model
+    sentence_tokens: int = Field(ge=16)  # per answer; no model gets a longer sentence
     # Purposes of language models; an unlisted model has all of them.
     models: dict[str, tuple[Purpose, ...]]
     tones: dict[str, str]  # instruction for each tone; other tones are passed by name

@@ -11,7 +11,7 @@ class WorkConfig(StrictModel):
     at_once: int = Field(ge=1)  # rows that are worked on at the same time
     lease_s: float = Field(gt=0)  # time after which another process may take over
     most_attempts: int = Field(ge=1)
-    give_up_after_hours: float = Field(gt=0)  # time without progress, or any work finished
+    give_up_after_hours: float = Field(gt=0)  # time without progress or finished work
     turn_s: float = Field(gt=0)  # time after which work yields to others that wait
 
 

@@ -13,4 +13,4 @@ class Redaction:
     """The kinds of personal data to redact from a text."""
 
     kinds: frozenset[Kind]
-    language: str = ""  # ISO 639-1, of the numbers in words; detected by default
+    language: str = ""  # of numbers in words (ISO 639-1); default: detected

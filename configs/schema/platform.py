@@ -89,7 +89,7 @@ class AdmissionConfig(StrictModel):
     uploads_mb: PositiveInt = 2048  # MiB of forms with files
     json_mb: PositiveInt = 128  # MiB of JSON bodies
     work_per_core: dict[str, PositiveInt]  # concurrent work per core, by the path of the route
-    lasting_per_core: dict[str, PositiveInt]  # the same after an overload of `burst_s`
+    lasting_per_core: dict[str, PositiveInt]  # limit after an overload of `burst_s`
     burst_s: PositiveFloat
     sign_ups_per_minute: PositiveInt
     sign_ups_per_hour: PositiveInt

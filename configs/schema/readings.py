@@ -14,7 +14,7 @@ KINDS = frozenset(
     "cardinal counted feminine ordinal digits pairs characters year month day roman telephone"
     " fraction lower unit units".split()  # the last two: the noun of an abbreviated unit
 )
-SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: a group, read twice
+SLOT = re.compile(r"\{(\w+)((?::\w+)*)\}")  # `{1:roman:ordinal}`: group 1 by two kinds
 SET = re.compile(r"\{([a-z_]+)\}")  # in `find`: one of `sets`, or the keys of a table
 First = Literal["digit", "capital", "small", "sign", "letter"]
 # Expressions for the first character of a form, by which rules are grouped. All rules are tried at
@@ -62,13 +62,13 @@ class Readings(StrictModel):
     per: dict[str, str] = {}  # of units with a negative exponent: by exponent, with `{unit}`
     numerals: Numerals | None = None
     respelt: dict[str, str] = {}  # replacements, by expression, in the words of a number
-    # Replacements, applied in turn, in the words of a number, "+", and the letters after its
-    # digits, such as "ु+" and "". If "+" remains, the letters are a word of their own.
+    # Replacements, such as "" for "ु+", applied in turn to WORDS+ENDING: a number's words and the
+    # letters after its digits. If "+" remains, the letters are a word of their own.
     endings: dict[str, str] = {}
     feminine: dict[str, str] = {}  # replacements before the nouns of the set "feminine"
     # Further kinds of this language: replacements in the words of a number, such as case endings.
     inflections: dict[str, dict[str, str]] = {}
-    ordinals: dict[int, str] = {}  # irregular ordinals; if it has 1000, the parts of all others
+    ordinals: dict[int, str] = {}  # irregular ones; with 1000, others are composed of these
     ordinal: str = ""  # form of other ordinals that num2words lacks, with `{n}`
     days: dict[int, str] = {}  # days of a month that differ from `day`
     day: str = "{n}"  # form of a day, with the cardinal `{n}` and the ordinal `{th}`
@@ -105,7 +105,7 @@ READ_LANGUAGES = frozenset(_FILES)  # languages with rules of their own
 
 
 def readings(language: str) -> Readings:
-    """Returns the readings of an ISO 639 code, followed by those of every language."""
+    """Returns the readings of an ISO 639 code, followed by the rules for all languages."""
     own = _FILES.get(language, Readings())
     return own.model_copy(
         update={

@@ -24,10 +24,10 @@ class CanaryConfig(StrictModel):
 class ModelUserConfig(StrictModel):
     """`user_config` of a model deployment: edit it and `antiphon deploy` to swap the model."""
 
-    # Path under configs/ without .yaml, such as "tts/kokoro", or any path with it; or AUTO.
+    # Path under configs/ without .yaml, such as "tts/kokoro", any path that ends in .yaml, or AUTO.
     model: str
     wanted: str | None = None  # what AUTO stands for once its weights are here
-    canary: CanaryConfig | None = None  # as the next `model`, it needs no load
+    canary: CanaryConfig | None = None  # when it becomes the `model`, it is not loaded again
     attempt: int = 0  # incremented by `antiphon deploy` to try a refused model again
 
     @property

@@ -80,11 +80,11 @@ class FitConfig(StrictModel):
 
     search: Literal["cma-es with surrogate"] = "cma-es with surrogate"  # the only method
     seed: int
-    evaluations: int = Field(ge=1)  # maximum of sentences synthesised in the search
+    evaluations: int = Field(ge=1)  # maximum number of sentences synthesised in the search
     generation: int = Field(ge=2)  # sentences synthesised in one generation of the search
     choice_sentences: int = Field(ge=1)  # sentences for the rating of each last candidate
     min_quality: float = Field(ge=1, le=5)  # mean opinion score; candidates below it are penalised
-    judge_sentences: int = Field(ge=1)  # maximum of sentences for the rating of the finished voice
+    judge_sentences: int = Field(ge=1)  # maximum number of sentences for rating the voice
     min_similarity: float = Field(ge=-1, le=1)  # similarity of the finished voice to the recordings
 
 
@@ -147,7 +147,7 @@ class ConsentConfig(StrictModel):
 
     lasts_s: float = Field(gt=0)  # validity of an issued sentence
     drawn_words: int = Field(ge=2)
-    heard_words: int = Field(ge=1)  # minimum of drawn words that are recognised
+    heard_words: int = Field(ge=1)  # minimum number of drawn words that are recognised
     word_likeness: float = Field(gt=0, le=100)  # minimum for a recognised word
     likeness: float = Field(gt=0, le=100)  # minimum between the transcript and the sentence
     heard_seconds: float = Field(gt=0, le=30)  # start of each file that is transcribed

@@ -32,7 +32,7 @@ def _table(model: type[SQLModel]) -> Any:
 _ACCOUNT, _HOLD = _table(Account), _table(CreditHold)
 _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
-ATTEMPTS = 16  # attempts of one idempotent request that are read at once
+ATTEMPTS = 16  # attempts of one idempotent request that one query reads
 MOST_ATTEMPTS = 1024  # a batch line is tried again until a model is up
 
 # The statements of every request are built once.
@@ -438,8 +438,8 @@ def lock_account(session: Transaction, workspace_id: int) -> bool:
 def _attempts(
     session: Transaction, workspace_id: int, name: str, *, releases: bool = False
 ) -> Iterator[tuple[dict[str, set[str]], str | None]]:
-    """Yields, for some attempts of an idempotent request at a time, the kinds of entries by
-    operation, and the first operation without entries: the next attempt.
+    """Yields attempts of an idempotent request in groups: the kinds of entries by operation, and
+    the first operation without entries, which is the next attempt.
     """
     query = select(_ENTRY.c.operation, _ENTRY.c.kind)
     for first in range(1, MOST_ATTEMPTS, ATTEMPTS):

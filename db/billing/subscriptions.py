@@ -21,7 +21,7 @@ class Subscription(SQLModel, table=True):
     workspace_id: int = Field(sa_column=workspace_reference(unique=True))
     status: str = "active"
     billing_cycle: str  # monthly or annual
-    anchor_at: datetime = Field(sa_type=UtcDateTime)  # each billing date is whole cycles after it
+    anchor_at: datetime = Field(sa_type=UtcDateTime)  # billing dates are whole cycles later
     created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
 
 

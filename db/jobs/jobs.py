@@ -140,7 +140,7 @@ def batches_after(
 ) -> list[Job]:
     """Lists a workspace's batches after the place `last`, newest first unless `oldest_first`.
 
-    `begun` omits those that are only files.
+    `begun` omits files without a batch.
     """
     place = tuple_(col(Job.created_at), col(Job.id))
     query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)

@@ -15,8 +15,8 @@ from db.database import UtcDateTime, change_rows, utc_now
 from db.files import expire_these_files, keep_file
 from db.retention import AT_ONCE
 
-PAGE_BYTES = 2**20  # details after which a page ends
-FETCHED = 50  # items that are fetched at once
+PAGE_BYTES = 2**20  # bytes of details after which a page ends
+FETCHED = 50  # items per query
 
 
 def new_item_id() -> str:
@@ -124,7 +124,7 @@ def delete_items(session: Session, file_ids: Mapping[str, str]) -> int:
 
 def delete_old_items(session: Session, now: datetime, workspace_id: int | None = None) -> int:
     """Deletes items that their workspaces no longer keep, AT_ONCE at most; returns how many. Skips
-    items that another process deletes. With `workspace_id`, only of that workspace."""
+    items that another process deletes. `workspace_id` limits it to one workspace."""
     days = col(Workspace.speech_history_days)
     created_at = col(HistoryItem.created_at)
     is_chosen = col(Workspace.id) == workspace_id if workspace_id is not None else true()

@@ -34,7 +34,7 @@ class Voice(SQLModel, table=True):
 
     id: UUID = Field(primary_key=True)
     workspace_id: int = Field(sa_column=workspace_reference())
-    # The voice of which this one is a new version; it takes over a better pack and its report.
+    # The voice of which this is a new version. If better, its pack and report replace that voice's.
     version_of: UUID | None = Field(default=None, index=True)
     name: str
     name_key: str  # case-folded name

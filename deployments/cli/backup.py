@@ -65,9 +65,9 @@ def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
     backup.
 
     The database is put in place last and as a whole, so that a failed restore can be repeated.
-    Login sessions and browser tokens are left out, since they may have ended after the backup, and
-    API keys unless `with_keys`. Raises ValueError, also if the secrets are not those of the backup,
-    DatabaseError if the version of the backup cannot be migrated, OSError, or the store's errors.
+    Login sessions and browser tokens are left out, since they may have ended after the backup. API
+    keys are restored only `with_keys`. Raises ValueError, also if the secrets are not those of the
+    backup, DatabaseError if its version cannot be migrated, OSError, or the store's errors.
     """
     copy, files = folder / DATABASE, folder / FILES
     if not copy.is_file() or not files.is_dir():

@@ -46,7 +46,7 @@ class ImportedCommand(click.Command):
 
 
 def add_commands(program: click.Group) -> None:
-    """Add the operators' commands to `program`. Their `models` replaces that of users."""
+    """Add the operators' commands to `program`. Their `models` replaces the users' `models`."""
     program.add_command(models)
     for path, (source, purpose, example) in OPERATORS.items():
         where, _, name = path.rpartition(" ")

@@ -58,7 +58,7 @@ def _ask(
     path: str = "/api/serve/applications/",
     timeout_s: float = TIMEOUT_S,
 ) -> httpx.Response:
-    """Send the `config` to Serve's API, or read the `path` without one. Raises ValueError."""
+    """Send `config` to Serve's API or, if it is None, read `path`. Raises ValueError."""
     headers = {}
     if asks_for_token():
         file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")

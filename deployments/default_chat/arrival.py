@@ -1,4 +1,4 @@
-"""Fetches models that deployments want, while others or none answer, and swaps them in.
+"""Fetches the models that deployments want, and swaps them in. Until then, others or none answer.
 
 A thread of `make run` polls the running deployments, so that it also notices deployments that want
 another model later, and weights that an operator has fetched.

@@ -12,9 +12,9 @@ from deployments.rollout.serve_config import Config, entries
 def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
     """Return the configuration with each AUTO replaced by a model, and with the wanted model added.
 
-    Applications that are `running` keep the model that they want, unless CHAT_MODEL names another:
-    its memory, free when it was chosen, is now in use. AUTO remains where no weights are present.
-    Raises SettingsError.
+    Applications that are `running` keep the model that they want, unless CHAT_MODEL names another,
+    since a new choice would count the memory of the running model as used. AUTO remains where no
+    weights are present. Raises SettingsError.
     """
     before = {
         entry["name"]: (entry.get("user_config") or {}).get("wanted")

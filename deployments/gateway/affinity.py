@@ -1,6 +1,6 @@
 """Sends the requests of a conversation to the replica whose cache has its prompt. With two
 replicas, the first token takes half as long as with Ray's default, the emptier of two
-(benchmarks/chat/affinity.py). Ray's ConsistentHashRouter does as well, but ignores load."""
+(benchmarks/chat/affinity.py). Ray's ConsistentHashRouter is as fast, but ignores load."""
 
 import asyncio
 import json

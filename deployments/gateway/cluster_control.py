@@ -20,7 +20,7 @@ READINESS_TIMEOUT_S = 3.0
 
 
 class ServeControl:
-    """`ClusterControl` by Serve's API and the command `deploy`, which runs once at a time."""
+    """`ClusterControl` by Serve's API and the command `deploy`, one run at a time."""
 
     def __init__(self) -> None:
         named = {"ray": dashboard_url(), "grafana": os.environ.get("RAY_GRAFANA_HOST", "")}

@@ -47,7 +47,7 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 
 
 def connection_limits() -> tuple[int, int]:
-    """Return the maximum of served connections, and of connections beyond it that get a response.
+    """Return how many connections are served, and how many beyond these get a response.
 
     The limits keep file descriptors free, without which open connections could not use the
     database.
@@ -93,7 +93,7 @@ async def answer_unframed(
 ) -> None:
     """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
     Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. If it
-    is cut off, it ends with a reset, since the client would otherwise take it for complete."""
+    is cut off, it ends with a reset, since the client would otherwise think it complete."""
     is_open = False  # the length of the response is unknown
 
     async def send_unframed(message: Message) -> None:
@@ -211,7 +211,7 @@ class HttpConnection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what the parser refused, in the envelope of errors, and close the connection.
         While the response to another request is being sent, only close the connection, because the
-        client would take this answer for that response."""
+        client would read this answer as that response."""
         error = self._refusal or ApiError("validation_error", "the request is not valid HTTP")
         cycle = self.cycle
         runs = cycle is not None and not cycle.response_complete

@@ -31,7 +31,7 @@ class Maker(ABC):
 
     config: CustomVoicesConfig
     model: str  # the path under configs/ of the engine that the voice is built for
-    most_workers: int = 1  # number of workers that can work at once
+    most_workers: int = 1  # number of workers in parallel
     gpus: float = 0.0  # the share of a GPU for each worker
 
     @property

@@ -28,8 +28,8 @@ GRACE_S = 5.0  # time for a job to end by itself
 PAUSE_S = 10.0  # pause after Ray refused a job
 QUICK_ATTEMPTS = 2
 COUNTED = ("died", "finished")  # finished: the program succeeded, but its work is not done
-# Pause before the next attempt after one that does not count, as a share of the time without
-# progress. Services that were down may be up again: after ten minutes, a job waits for 2.5.
+# Pause after an attempt that does not count, as a share of its time without progress. A job that
+# has waited ten minutes for a service that is down pauses for 2.5 minutes, then tries again.
 PAUSE_SHARES = {"waits": 0.25, "lost": 1.0, "hung": 1.0}
 HANGS_S = 2 * 3600.0  # time without progress after which the job is stopped and begun again
 STALLED_S = 240.0  # time without progress: the job hangs, or the cluster has no free resources
@@ -40,7 +40,7 @@ class StallMonitor:
     """Logs jobs without progress."""
 
     _clock: Callable[[], float] = time.monotonic
-    _progress: dict[LeasedJob, tuple[float, float]] = field(default_factory=dict)  # and since when
+    _progress: dict[LeasedJob, tuple[float, float]] = field(default_factory=dict)  # (value, since)
     _logged: set[LeasedJob] = field(default_factory=set)
 
     def observe(self, job: LeasedJob, progress: float, state: str) -> float:
@@ -161,7 +161,7 @@ class Watch:
         self._stalls.forget(job)
 
     async def _watch(self, job: LeasedJob) -> None:
-        """Return when the job has ended or lost its voice."""
+        """Return when the job has ended or lost its lease."""
         give_up_at = time.monotonic() + START_S
         while True:
             await asyncio.sleep(FOLLOW_S)
@@ -191,10 +191,9 @@ class Watch:
                     return
 
     async def _end_attempt(self, job: LeasedJob, ending: str) -> None:
-        """Make the voice available again if the job did not finish it, or fail it after the last
-        attempt that died.
+        """Return an unfinished row to the queue, or fail it if all attempts are used up.
 
-        The voice is available at once after a stop and after the first QUICK_ATTEMPTS, and
+        The row is available at once after a stop and after the first QUICK_ATTEMPTS, and
         otherwise after a pause. A short outage therefore does not use up all attempts, and work
         that crashes its machine is not repeated often.
         """

@@ -29,7 +29,7 @@ MAX_WAITING = 64  # requests that may wait for a slot
 KEPT_SHARE = 4  # speculative requests leave a quarter of the slots free
 TOKEN_CHARACTERS = 4  # characters per token of a prompt
 ANSWER_TOKENS = 200  # assumed tokens of an answer without max_tokens
-FIRST_PACE_S = 0.05  # seconds per token with eight answers at once, until the model has answered
+FIRST_PACE_S = 0.05  # seconds per token of eight parallel answers, until the model has answered
 
 
 class ChatDeployment(ModelDeployment[ChatEngine]):

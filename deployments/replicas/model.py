@@ -134,7 +134,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             metrics.model_swap_failed.clear()
             metrics.model_swap_failed.labels(model).set(0)
             metrics.model_swap_failed.labels(tried).set(bool(problem))
-            metrics.engine_requests.labels(self._current()[1].id, "ok")  # exists before it counts
+            metrics.engine_requests.labels(self._current()[1].id, "ok")  # creates the series
             if self._reports is not None:
                 self._report_problem(problem)
                 self._reports.model = self._info()
@@ -243,7 +243,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         return self._current()[0]
 
     def engines(self) -> list[ModelT]:
-        """Return the engine, and that of the canary."""
+        """Return the main engine and, if there is one, the canary's."""
         canary = [] if self._canary is None else [self._canary.model[0]]
         return [self.engine(), *canary]
 
@@ -271,7 +271,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             except PackMissing:  # the caller sends it
                 raise
             except Exception as error:  # any library may raise
-                # Not its failures: it has less capacity, and speculative requests give way.
+                # Not failures: a canary has less capacity, and speculative requests give way.
                 is_full = isinstance(error, EngineOverloaded) and not isinstance(error, OutOfMemory)
                 failure = None if is_full else error
                 if began:

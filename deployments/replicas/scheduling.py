@@ -35,7 +35,7 @@ LATE_S = 0.1  # an interim that waited longer is dropped
 CROWDED_S = 0.3  # while a text waits longer, new interims are refused
 LIVE_S = 10.0  # for this long after a live request, files leave one slot free…
 FILE_PATIENCE_S = 6.0  # …except those that waited this long, so that they do not starve
-BATCH_S = 3.0  # longest batch: nothing interrupts it, and three of 17 s took two cores 15 s
+BATCH_S = 3.0  # longest batch, as none is interrupted: 3 files of 17 s took 15 s on 2 cores
 
 URGENCY_NAMES = {FINAL: "final", SPECULATIVE: "speculative", INTERIM: "interim", FILE: "file"}
 
@@ -200,7 +200,7 @@ class PriorityBatcher(Scheduler[_Batch]):
         if first.request.urgency == INTERIM:
             size = 1  # so that a final that arrives meanwhile waits for at most one interim
         alike = [waiting for waiting in ready if _alike(first.request, waiting.request)]
-        alike.sort(key=lambda waiting: waiting.request.owner != owner)  # stable: else by rank
+        alike.sort(key=lambda waiting: waiting.request.owner != owner)  # stable, so ranks remain
         lengths = accumulate(len(waiting.request.pcm) * self._pace_s for waiting in alike)
         size = min(size, max(1, sum(length <= BATCH_S for length in lengths)))
         batch = _Batch(alike[:size], owner, now)
@@ -211,8 +211,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         return batch
 
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
-        """Return the request whose turn it is. Only live speech may take the last slot beside
-        interims of its owner, so that no final waits for an interim of its own session."""
+        """Return the request whose turn it is. An owner who runs at most interims may take
+        the last slot for live speech, so that no final waits for an interim of its own session."""
         firsts: dict[str, _WaitingRequest] = {}
         for waiting in ready:
             firsts.setdefault(waiting.request.owner, waiting)

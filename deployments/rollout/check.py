@@ -1,6 +1,6 @@
 """Checks a configuration before it is deployed.
 
-Ray Serve ignores options that it does not know, and takes the name of a missing file for an import
+Ray Serve ignores options that it does not know, and reads the name of a missing file as an import
 path. `deployments.rollout.deploy` checks the models, too.
 """
 
@@ -160,7 +160,7 @@ def _reader(schema: type[BaseModel]) -> Callable[[Config], Config]:
 
 
 def _read_scaling(given: Config) -> Config:
-    """Return what Serve takes of an `autoscaling_config`. Raises the errors of its policy's module,
+    """Return an `autoscaling_config` as Serve reads it. Raises the errors of its policy's module,
     and TypeError for wrong arguments of the policy."""
     from ray.serve.config import AutoscalingConfig
 

@@ -43,7 +43,7 @@ def _add_wyoming(applications: list[Any]) -> None:
 
 
 def entries(application: Config) -> list[Config]:
-    """Return the entries of an application's deployments, without those of a wrong type."""
+    """Return the entries of an application's deployments, except entries of a wrong type."""
     listed = application.get("deployments")
     if not isinstance(listed, list):
         return []

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
@@ -69,12 +69,6 @@ from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 CLIP_S = 2.0, 10.05
 FIRST_SEGMENTS = 4  # segments of which the first that is long enough shows the language
 ENOUGH_S = 4
-# Score of a second language from which a segment may be in two, and of the only one of each part.
-# Measured with Whisper base: two sentences of the service's voices have at most 0.02 in one
-# language, and 0.08 to 0.48 in two; 7 of 25 difficult recordings of English have more than 0.1.
-RIVAL, SOLE = 0.1, 0.9
-LEAST_PART_S = 1.5  # of a part in a language of its own
-MOST_CUTS = 2  # of a segment and its parts, one within the other
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
@@ -87,7 +81,6 @@ class RecognisedLanguage:
     grade: Grade | None  # None where it was not measured
 
 
-HeardPart: TypeAlias = tuple[SpeechSegment, Transcript]
 HeardSegment: TypeAlias = tuple[str, Segment]
 """A segment with the language in which it was recognised."""
 
@@ -345,91 +338,43 @@ class _FileDecoding:
     transcriber: STTModel
     pcm: Pcm  # filtered audio of the recording
     recording: DecodedRecording
-    speech: dict[SpeechSegment, Spans]  # segments in order, with their stretches of speech
+    speech: Mapping[SpeechSegment, Spans]  # segments in order, with their stretches of speech
     session: SessionLanguage
     is_quiet: bool
 
-    async def transcripts(self) -> AsyncGenerator[HeardPart, None]:
-        """Yields a transcript for each segment in order, or for each part in a language of its own.
-        Where the language is not given, a long segment among the first is transcribed before the
-        others: it shows the language that a short one leaves open."""
+    async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
+        """Yields a transcript for each segment in order. Where the language is not given, a long
+        segment among the first is transcribed before the others: it shows the language that a short
+        one leaves open."""
         language = self.recording.options.language
         segments = list(self.speech)
-        done: dict[SpeechSegment, list[HeardPart]] = {}
+        done: dict[SpeechSegment, Transcript] = {}
         urgency = FINAL if len(segments) == 1 else FILE
         if language is None and segments:
             first = max(
                 segments[:FIRST_SEGMENTS],
                 key=lambda part: min(round((part.end - part.start) / STT_SAMPLE_RATE), ENOUGH_S),
             )
-            done[first] = await self._heard(first, None, urgency)
-            [(_, transcript), *others] = done[first]
-            if not others and self.recording.profile.terms.get(transcript.language):
-                if transcript.segments:
-                    done[first] = await self._heard(first, transcript.language, urgency)
+            done[first] = await self._transcribe(first, None, urgency)
+            detected = done[first].language
+            if done[first].segments and self.recording.profile.terms.get(detected):
+                done[first] = await self._transcribe(first, detected, urgency)
             if first is segments[0]:  # its text need not wait for the others
-                for part in done[segments.pop(0)]:
-                    yield part
+                yield segments.pop(0), done[first]
         slots = asyncio.Semaphore(IN_FLIGHT)
 
-        async def transcribe_in_turn(segment: SpeechSegment) -> list[HeardPart]:
+        async def transcribe_in_turn(segment: SpeechSegment) -> Transcript:
             async with slots:
-                return done.get(segment) or await self._heard(segment, language, urgency)
+                return done.get(segment) or await self._transcribe(segment, language, urgency)
 
         tasks = [asyncio.create_task(transcribe_in_turn(segment)) for segment in segments]
         try:
-            for task in tasks:
-                for part in await task:
-                    yield part
+            for segment, task in zip(segments, tasks, strict=True):
+                yield segment, await task
         finally:
             for task in tasks:  # stops the others when a segment has failed
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _heard(
-        self, segment: SpeechSegment, language: str | None, urgency: int
-    ) -> list[HeardPart]:
-        """Transcribes a segment, in parts if it is in two languages, and notes the languages."""
-        parts = await self._by_language(segment, language, urgency, MOST_CUTS)
-        for part, transcript in parts:
-            if transcript.segments:
-                self.session.note(transcript, (part.end - part.start) / STT_SAMPLE_RATE)
-        return parts
-
-    async def _by_language(
-        self, segment: SpeechSegment, language: str | None, urgency: int, cuts: int
-    ) -> list[HeardPart]:
-        """Transcribes a segment, or its parts if each is surely in one language, and not all are in
-        the same. In one piece, an engine leaves speech in the second language out, or translates
-        it."""
-        whole = await self._transcribe(segment, language, urgency)
-        rivals = sorted(whole.scores.values())[:-1]
-        parts: list[HeardPart] = []
-        if cuts and rivals and rivals[-1] >= RIVAL:
-            for part in self._cut_at_pause(segment):
-                parts += await self._by_language(part, language, urgency, cuts - 1)
-                if not all(_is_sure(transcript) for _, transcript in parts):
-                    return [(segment, whole)]
-        languages = {transcript.language for _, transcript in parts}
-        return parts if len(languages) > 1 else [(segment, whole)]
-
-    def _cut_at_pause(self, segment: SpeechSegment) -> list[SpeechSegment]:
-        """Cuts a segment in its longest pause; returns no parts if one would be too short."""
-        spans = self.speech[segment]
-        least = LEAST_PART_S * STT_SAMPLE_RATE
-        pauses = [
-            (after[0] - before[1], (before[1] + after[0]) // 2)
-            for before, after in pairwise(spans)
-            if before[1] - spans[0][0] >= least and spans[-1][1] - after[0] >= least
-        ]
-        if not pauses:
-            return []
-        at = max(pauses)[1]
-        first = SpeechSegment(segment.start, segment.start + at)
-        second = SpeechSegment(first.end, segment.end)
-        self.speech[first] = tuple(span for span in spans if span[1] <= at)
-        self.speech[second] = tuple((b - at, e - at) for b, e in spans if b >= at)
-        return [first, second]
 
     async def _transcribe(
         self, segment: SpeechSegment, language: str | None, urgency: int
@@ -456,12 +401,10 @@ class _FileDecoding:
             speech=() if wanted.translate else self.speech[segment],
             voice_windows=voice_windows(self.speech[segment]) if wanted.labels_speakers else (),
         )
-        return await with_language(self.transcriber.transcribe(asked), asked.expected)
-
-
-def _is_sure(transcript: Transcript) -> bool:
-    """Whether a transcript has a text in a language without a rival."""
-    return bool(transcript.segments) and max(transcript.scores.values(), default=0.0) >= SOLE
+        transcript = await with_language(self.transcriber.transcribe(asked), asked.expected)
+        if transcript.segments:
+            self.session.note(transcript, seconds)
+        return transcript
 
 
 def _written(

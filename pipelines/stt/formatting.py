@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
-from typing import NamedTuple
 
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
@@ -113,87 +112,40 @@ def bare_word(word: str) -> str:
     return word if _MASK.search(word) else unpunctuated(word).lower()
 
 
-def _with_digits(words: Sequence[Word], names: "_NumberNames") -> Iterator[Word]:
+def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
     """Writes words that name a number in digits; the longest match wins."""
     at = 0
     was_number = False
     while at < len(words):
-        end, number = _number_at(words, at, names)
-        follows = names.numbers.get(_plain(words[end : end + 1])) is not None
+        for length in range(min(LONGEST, len(words) - at), 0, -1):
+            number = numbers.get(_plain(words[at : at + length]))
+            if number is not None:
+                break
+        end = at + length
+        follows = _plain(words[end : end + 1]) in numbers
         was_number = number is not None and (number >= SMALL or was_number or follows)
         last = words[end - 1]
         if was_number:
             marks = last.word.removeprefix(_END.sub("", last.word))
-            mean = sum(word.confidence for word in words[at:end]) / (end - at)
+            mean = sum(word.confidence for word in words[at:end]) / length
             yield Word(f"{number}{marks}", words[at].start, last.end, round(mean, 4))
         else:
             yield from words[at:end]
         at = end
 
 
-def _number_at(words: Sequence[Word], at: int, names: "_NumberNames") -> tuple[int, int | None]:
-    """Reads the number at a place, such as "twelve thousand five hundred"; returns its end, and
-    None for other words. Whole millions, as in "25 million", keep their word."""
-    end, number = first = _named(words, at, names)
-    total, scale = 0, MOST**3
-    while number is not None and not _END.search(words[end - 1].word):
-        next_scale = names.scales.get(_plain(words[end : end + 1]), scale)
-        if next_scale >= scale:
-            break
-        total, scale = total + number * next_scale, next_scale
-        end, number = end + 1, 0
-        if end < len(words) and not _END.search(words[end - 1].word):
-            after = end + (_plain(words[end : end + 1]) == names.joint)
-            rest_end, rest = _named(words, after, names)
-            if rest is not None and rest < scale:
-                end, number = rest_end, rest
-    if number is None or (number == 0 and total and scale > 1000):
-        return first
-    return end, total + number
-
-
-def _named(words: Sequence[Word], at: int, names: "_NumberNames") -> tuple[int, int | None]:
-    """Looks up the longest name at a place; returns its end, at least a word later."""
-    for length in range(min(LONGEST, len(words) - at), 0, -1):
-        name = _plain(words[at : at + length])
-        if name in names.numbers:
-            return at + length, names.numbers[name]
-    return at + 1, None
-
-
 def _plain(words: Sequence[Word]) -> str:
     """Normalises words for the table of numbers; a mark may follow only the last."""
-    return _plain_name(" ".join(word.word for word in words))
-
-
-def _plain_name(name: str) -> str:
-    return _END.sub("", name.casefold().replace("-", " ")).replace(" and ", " ")
-
-
-class _NumberNames(NamedTuple):
-    numbers: dict[str, int | None]  # names below MOST; None for ordinals, which stay words
-    scales: dict[str, int] = {}  # words for powers of ten, such as "thousand"
-    joint: str = ""  # word between a power of ten and the rest
+    text = " ".join(word.word for word in words).casefold().replace("-", " ")
+    return _END.sub("", text).replace(" and ", " ")
 
 
 @lru_cache(maxsize=128)
-def _numbers(language: str) -> _NumberNames:
+def _numbers(language: str) -> dict[str, int]:
     words = words_for(language)
     if not words.spells:
-        return _NumberNames({})
-    ordinals = (words.ordinal(number) for number in range(SMALL, 100))
-    names: dict[str, int | None] = {name: None for name in ordinals if {" ", "-"} & {*name}}
-    names |= {words.year(year): year for year in range(1100, 2100)}
-    kinds = (
-        ("counted", "feminine", "cardinal") if words.readings.feminine else ("counted", "cardinal")
-    )
-    for kind in kinds:  # forms may differ before a noun
+        return {}
+    names = {words.year(year): year for year in range(1100, 2100)}
+    for kind in ("counted", "cardinal"):  # forms may differ before a noun
         names |= {words.read(str(number), kind): number for number in range(MOST)}
-    scales: dict[str, int] = {}
-    for scale in (10**power for power in (3, 5, 6, 7, 9)):
-        spoken = [_plain_name(words.read(str(n * scale), "cardinal")).split() for n in (2, 5, 1)]
-        if len(spoken[0]) == 2:  # unlike "zweitausend" and "two hundred thousand"
-            for parts in spoken:
-                scales.setdefault(parts[-1], scale)
-    plain = {_plain_name(name): number for name, number in names.items()}
-    return _NumberNames(plain, scales, words.and_word)
+    return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}

@@ -20,6 +20,8 @@ from models.stt.base import Word
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import LONGEST_RUN, Unit, clean, is_speakable, spans
 
+# The box of a list, a citation and the beginning of a tag, which look spoken alone
+_MARKUP = re.compile(r"\[[x \d]{0,4}\][.,;:!?]?$|</?[a-z]+$")
 FAR_WORDS = 3
 LEAST_PROBABILITY = 0.001  # probability of a word that was not recognised
 # The time of SequenceMatcher grows with the cube of what repeats.
@@ -84,10 +86,6 @@ def _alone(text: str, language: str) -> str:
     return normalise(text, language)
 
 
-def _is_markup(unit: Unit) -> bool:
-    return "<" in unit.clean_text or "[" in unit.clean_text
-
-
 def _key(token: str) -> str:
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", token).casefold())) or token
 
@@ -137,8 +135,9 @@ def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list
             loose.append(token)
             continue
         units = range(next_unit, owner)
-        # Alone, a part of a tag and the box of a list look spoken.
-        between = _Group([n for n in units if loose or not _is_markup(audible[n])], loose)
+        between = _Group(
+            [n for n in units if loose or not _MARKUP.match(audible[n].clean_text)], loose
+        )
         loose = []
         next_unit = owner + 1
         if between.units and between.tokens:

@@ -32,7 +32,6 @@ _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
-_APOSTROPHES = frozenset("´ʼʹ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
 # Lines over, under and through a letter, and keys and circles around it
@@ -47,13 +46,16 @@ _NO_END_BEFORE_SMALL = frozenset(
 _DOTTED_ORDINALS = frozenset(
     "bs cs da de et eu fi fo hr hu is lb lv nb nn no pl sk sl sr tr".split()
 )
+_MAY_BE_ORDINAL = re.compile(r"(?<!\d)\d{1,2}\.$")  # no year and no code
 _BEFORE_TELEPHONE = frozenset("tel tél telef cell nr núm".split())  # "Tel. (030) 1", "Tel. +49"
 # After these a capital letter does begin a sentence, except in German, which capitalises nouns.
 _MAY_END = re.compile(r"\b(?:[Ee](?:tc|cc|nz)|[Ii]t[dp])\.(?=\s+[^\W\d_a-zà-ÿ])")
 _ANSWER = re.compile(r"\b[Nn]o\.(?=\s+(?![IVX]{2,})[^\W\d_a-zà-ÿ])")  # sentencex sees a number
-# In German, sentencex ends no sentence before a number; abbreviations of nouns have a capital.
+# In German, sentencex ends no sentence before a number. No abbreviation looks like these verbs and
+# particles; "so." alone may be a Sunday.
 _BEFORE_NUMBER = re.compile(
-    r"\b(?:[a-zäöüß]{4,}|so|da|ja|gut|aus|auf|an|ab|zu|mit|ist|war|hat|nie|weg)\.(?=\s\d)"
+    r"\b(?:[a-zäöüß]{2,}en|stimmt|kommt|geht|(?:ist|war|eben|auch|nicht) so|da|ja|gut|aus|auf|ist"
+    r"|war|hat|nie|weg)\.(?=\s\d)"
 )
 _AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+[^\W\d_a-zà-ÿ])")
 _AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
@@ -118,8 +120,6 @@ def _clean_character(character: str) -> str:
         return character
     if character in _LOOKALIKES or "\u3300" <= character <= "\u33ff":  # ㎏ and ㎧ too
         return unicodedata.normalize("NFKC", character).replace("\u2215", "/")
-    if character in _APOSTROPHES:
-        return "'"
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):
@@ -348,7 +348,7 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
     if not _MARK.search(rest):
         return line
     bare = rest.rstrip()
-    may_be_ordinal = language in _DOTTED_ORDINALS and bare[-2:-1].isdecimal()
+    may_be_ordinal = language in _DOTTED_ORDINALS and _MAY_BE_ORDINAL.search(bare)
     following = _NEXT.lower() if may_be_ordinal else _NEXT
     starts = [start for start, _ in sentence_spans(bare + following, language)]
     if sure and starts[-1] >= len(bare) and not _ENDS_SURELY.search(rest):

@@ -42,7 +42,7 @@ from pipelines.tts.voices import AvailableVoice
 EXPIRES_S = 3600  # an id of a saved answer stays valid for at least this long
 PREFIX = "audio_"
 BYTES_PER_S = 2 * PCM_RATE
-TRIPLE = 6  # bytes: whole samples, and base64 without padding, so that deltas can be joined
+TRIPLE = 6  # multiples of it (bytes) are whole samples, and base64 without padding
 
 
 @dataclass(eq=False, repr=False)

@@ -256,7 +256,6 @@ class AudioOptions(RequestModel):
 def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
     """Makes a validator that joins the texts of a list of parts of the types `kinds`, and the
     refusals in messages of the assistant."""
-    named = " and ".join(f"'{kind}'" for kind in kinds)
 
     def joined(content: object, info: ValidationInfo) -> object:
         if not isinstance(content, list):
@@ -266,6 +265,7 @@ def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
             if kind not in allowed:
+                named = " and ".join(f"'{one}'" for one in allowed)
                 raise ValueError(f"only parts of type {named} are supported")
             field = "refusal" if kind == "refusal" else "text"
             if not isinstance(part.get(field), str):

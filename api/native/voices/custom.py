@@ -224,7 +224,7 @@ class ConsentAnswer(BaseModel):
 async def issue_consent_sentence(
     body: ConsentRequest, principal: PrincipalDep, voices: VoicesDep
 ) -> ConsentAnswer:
-    """The speaker consents by reading the sentence aloud. It expires after an hour.
+    """The speaker consents by reading the sentence aloud. A sentence expires after an hour.
 
     Small recognition errors are tolerated. The voice must match that of the other files.
     """

@@ -52,7 +52,7 @@ class NewShare(RequestModel):
     )
     by_code: bool = Field(default=False, description="Creates a code for the other workspace.")
     speaker_allows_sharing: Literal[True] = Field(
-        description="Confirms that the recorded consent allows sharing. It is audited."
+        description="Confirms that the recorded consent allows sharing. The audit log records this."
     )
 
     @model_validator(mode="after")

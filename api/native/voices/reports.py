@@ -128,7 +128,7 @@ def _page(stored: StoredReport) -> HTMLResponse:
 
 
 def _prefers_page(accept: str) -> bool:
-    """Whether `Accept` weighs HTML above JSON, as browsers' does."""
+    """Whether `Accept` prefers HTML to JSON, as that of browsers does."""
     accepted = _ACCEPTED.findall(accept[:MAX_ACCEPT].lower())
     weights = {kind: float(q or 1) for kind, q in accepted if re.fullmatch(r"(\d*\.?\d+)?", q)}
     json_types = ("application/json", "application/*", "*/*")

@@ -55,8 +55,8 @@ def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> S
 async def checked_session(
     kind: SessionKind, options: SecretSession, workspace_id: int, speech: SpeechServices
 ) -> Session:
-    """Returns the session with these options. Raises ApiError, NotFound or EngineError for what a
-    socket would be refused, such as an unknown model or voice."""
+    """Returns the session with these options. Raises ApiError, NotFound or EngineError for options
+    that a socket would refuse, such as an unknown model or voice."""
     try:
         session = merged(new_session(kind), options)
     except RealtimeFault as fault:

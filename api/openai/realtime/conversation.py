@@ -132,8 +132,8 @@ class RealtimeConversation(Conversation):
         return self._agent.session
 
     async def append_audio(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
-        """Appends audio in the session's format, or of int16 at `rate` with `channels`; ends the
-        session when the credit is spent."""
+        """Appends audio in the session's format, or int16 samples at `rate` (Hz) if it is given;
+        ends the session when the credit is spent."""
         try:
             await self._input.append(data, rate, channels)
         except InsufficientCredit as error:

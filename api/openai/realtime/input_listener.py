@@ -134,7 +134,7 @@ class InputListener(SocketListener):
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def append(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
-        """Takes a piece of the user's audio, in the session's format unless it is int16 at `rate`.
+        """Takes a piece of the user's audio: int16 at `rate` (Hz), or else in the session's format.
 
         Raises InsufficientCredit.
         """

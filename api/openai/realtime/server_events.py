@@ -265,7 +265,7 @@ class OutputBufferEvent(ServerEvent):
 
 
 class OutputStarted(OutputBufferEvent, type="output_audio_buffer.started"):
-    """The first of a response's speech is played."""
+    """The beginning of a response's speech is played."""
 
 
 class OutputStopped(OutputBufferEvent, type="output_audio_buffer.stopped"):

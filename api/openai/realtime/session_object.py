@@ -294,7 +294,7 @@ class RealtimeSession(LenientModel):
         return self.tool_choice if self.tools else "auto"
 
     def sampling(self) -> SamplingOptions:
-        """Returns the options of an answer, whose length, by default, only the context limits."""
+        """Returns the options of an answer. By default, only the context limits its length."""
         max_tokens = self.max_output_tokens if isinstance(self.max_output_tokens, int) else None
         if self.temperature is None:
             return SamplingOptions(max_tokens=max_tokens)

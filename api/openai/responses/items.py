@@ -29,7 +29,7 @@ _NAME = re.compile(r"(resp|msg|fc|rs)_([0-9a-f]{32})([0-9a-f]{16})(?:_([0-9]{1,3
 
 
 def digits_of(completion: Completion) -> str:
-    """Returns the digits in an answer's ids. They refer to nothing if it is not saved."""
+    """Returns the digits in an answer's ids. Without a saved answer, they refer to nothing."""
     chat = completion.chat_id or UUID(bytes=bytes(16))
     return f"{chat.hex}{completion.turn}"
 
@@ -187,7 +187,7 @@ def to_messages(
 
 
 def to_items(messages: Sequence[ChatMessage], digits: str) -> list["InputItem"]:
-    """Converts messages to the items that a response read. Their ids contain its `digits`."""
+    """Converts messages to the items that a response read, with its `digits` in their ids."""
     items: list[InputItem] = []
 
     def new_id() -> str:

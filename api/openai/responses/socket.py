@@ -205,7 +205,7 @@ class ResponsesConversation(Conversation):
         services = self.services
         principal = self.session.principal
         admission = services.infrastructure.admission
-        # Refusals count as `socket`, since alerts compare those of a route with its HTTP answers.
+        # Refusals count as `socket`: alerts compare a route's refusals with its HTTP answers.
         place = admission.place(PATH, principal.workspace_id, refused_as="socket")
         try:
             require_request(await services.platform.request_limits.hit(principal))

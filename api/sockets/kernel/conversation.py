@@ -38,7 +38,7 @@ class Conversation(Protocol):
 
     @property
     def is_busy(self) -> bool:
-        """Whether work is in progress that will end, so that a stop of the service waits for it."""
+        """Whether the service, before it stops, should wait for work in progress."""
         return False
 
     async def opened(self) -> None:

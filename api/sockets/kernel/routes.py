@@ -44,7 +44,7 @@ class SocketRoute:
     scopes: tuple[Scope, ...]  # scopes that the key needs
     visitors: bool = False  # whether browser tokens open the socket
     scopes_of: Callable[[WebSocket, SecretSession | None], tuple[Scope, ...]] | None = None
-    """Checks the options of a handshake, and returns those of the `scopes` that they need."""
+    """Checks the options of a handshake, and returns which of the `scopes` they need."""
     schemes: tuple[str, ...] = BEARER  # schemes of the header that may hold the key
     key_queries: tuple[str, ...] = ("apiKey",)  # query parameters that may hold the key
     greets: bool = True  # sends the hello messages

@@ -140,7 +140,7 @@ def stt_event(kind: ServerMessage, **fields: Any) -> str:
 
 
 class SttConversation(ListeningConversation):
-    """One session: takes `start`, then audio, and sends transcripts while utterances end."""
+    """One session: takes `start`, then audio, and sends transcripts as utterances end."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         super().__init__(socket, services)

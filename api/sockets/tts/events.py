@@ -19,7 +19,7 @@ SPEAKING_RATES = (0.5, 1.5)
 PITCHES = (-6.0, 6.0)  # semitones
 STABILITIES = (0.6, 1.5)
 MAX_WARNINGS = 20
-EXCERPT_CHARACTERS = 100  # most characters of an invalid value that an error repeats
+EXCERPT_CHARACTERS = 100  # maximum characters of an invalid value in an error
 
 
 def clamped(limits: tuple[float, float]) -> AfterValidator:

@@ -46,10 +46,10 @@ class GgufConfig(StrictModel):
 class DraftConfig(GgufConfig):
     """Draft model of speculative decoding, with the vocabulary of the large model.
 
-    The large model checks all drafted tokens at once, and keeps those that it would have chosen.
+    The large model checks all drafted tokens in one step, and keeps those that it would choose.
     """
 
-    most_tokens: int = Field(default=3, ge=1, le=64)  # drafted at once; llama.cpp's own default
+    most_tokens: int = Field(default=3, ge=1, le=64)  # per draft; llama.cpp's own default
     least_probability: float = Field(default=0.0, ge=0, le=1)  # a less likely token ends the draft
 
 
@@ -60,7 +60,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     draft: DraftConfig | None = None
     # Tokens per stream, allocated at the start. 0: as many as fit in free memory.
     context_tokens: Literal[0] | Annotated[int, Field(ge=256)] = 0
-    parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: as above
+    parallel: int = Field(default=0, ge=0)  # streams generated together; more wait. 0: by memory
     threads: int = Field(default=0, ge=0)  # 0: as many as cores
     batch_tokens: int = Field(default=256, ge=32)  # prompt tokens between checks for cancellation
     # Type of cached keys and values; q8_0 halves the memory, but prompts take 1.6 times as long.
@@ -70,7 +70,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     # A chat template in this folder that supports tools. Without it, the GGUF's template is used,
     # with tools only if it writes their calls like Hermes models.
     chat_template: str | None = None
-    reviews_calls: bool = False  # drops tool calls with invented arguments, as small models write
+    reviews_calls: bool = False  # drops calls whose arguments a small model invented
     # Layers on a GPU. They need another build of xllamacpp: PyPI's for Linux uses only the CPU.
     gpu_layers: int = Field(default=0, ge=0)
 

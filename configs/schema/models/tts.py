@@ -133,7 +133,7 @@ class UpstreamTTSConfig(UpstreamModelConfig, SpeechModelConfig):
     response_format: Literal["pcm", "wav"] = "pcm"  # 16 bits, mono
     sample_rate: int = Field(default=24_000, ge=8_000, le=48_000)  # Hz
     speed: bool = False  # whether the service changes the tempo itself
-    crosses_languages: bool = False  # whether each voice speaks the languages of all
+    crosses_languages: bool = False  # whether each voice speaks the languages of all voices
     fields: dict[str, JsonValue] = {}  # further fields of each request's body
     first_audio_s: float = Field(default=20.0, gt=0)  # timeout of the first audio
     idle_s: float = Field(default=10.0, gt=0)  # timeout of each later piece

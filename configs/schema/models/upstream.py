@@ -15,5 +15,5 @@ class UpstreamModelConfig(ModelConfig):
     model: str  # the service's name of the model
     key_env: str | None = None  # the environment variable with the API key
     ca_file: str | None = None  # certificate authorities in addition to the system's
-    parallel: int = Field(default=32, ge=1)  # answers at once; more requests wait
+    parallel: int = Field(default=32, ge=1)  # simultaneous answers; more requests wait
     connect_s: float = Field(default=5.0, gt=0)

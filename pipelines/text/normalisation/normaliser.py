@@ -83,7 +83,11 @@ _UNIT_AFTER = re.compile(
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
-_ORDINAL_DOT = re.compile(r"(?<!\d{3})\.(?= [a-zà-ÿőűşıčšž])")
+# But not behind the number of a point in a list, of a group in a row, of an amount or of a year
+_ORDINAL_DOT = re.compile(
+    r"(?<!\d{4})(?<!^1)(?<!\n\d)(?<!\n\d\d)(?<!\d \d)(?<!\d \d\d)(?<!kr \d)(?<!kr \d\d)"
+    r"\.(?= [a-zà-ÿőűşıčšž])"
+)
 _ORDINAL_AFTER = {
     "en": re.compile(r"(?:st|nd|rd|th|ST|ND|RD|TH)\b"),
     "fr": re.compile(r"(?:er|re|e|ème|eme)\b"),

@@ -32,10 +32,14 @@ _PATH = re.compile(r"(?<![^\W_])[A-Za-z]:\\(?![\[(])")
 _GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:_\d{3}){1,5}(?!\w|[.,]\d)")
 _RAISED = re.compile(r"<sup>([-−+]?\d{1,3})</sup>")
 _TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
-# A heart ends a sentence or follows a word for people; elsewhere "<3" is "less than 3".
+# A heart ends a sentence, or stands between people and what they love; elsewhere "<3" is "less than
+# 3", such as after "be", a colon or a number, and before a unit or decimals.
 _HEART = re.compile(
-    r"(?<!\S)(?<!^[^\WI] )(?<!\s[^\WI] )(?<!\bis )(?<!\bof )(?<!\bto )<3(?=\s*$|[.!?]| <3)"
-    r"|(?:(?<=\bI )|(?<=\b[Ww]e )|(?<=\b[Yy]ou )|(?<=hanks )|(?<=\b[Ii]ch ))<3(?= [^\W\d_])"
+    r"(?<!\S)(?<!^[^\WI] )(?<!\s[^\WI] )(?<!\bis )(?<!\bof )(?<!\bto )(?<!\bbe )"
+    r"(?<!\bist )(?<!liegt )(?<!der )(?<!than )(?<![\d:] )<3(?=\s*$|[.!?](?!\d)| <3)"
+    r"|(?:(?<=\b[Ii] )|(?<=\b[Ww]e )|(?<=\b[Yy]ou )|(?<=hanks )|(?<=\b[Ii]ch )|(?<=\b[Jj]e ))"
+    r"<3(?=,(?!\d)| (?:you|u|it|this|her|him|them|dich|euch)\b)"
+    r"|(?:(?<=\bI )|(?<=\b[Ww]e )|(?<=\bJe ))<3(?= [A-Z])"
 )
 _DEEPEST = 3  # fractions within fractions
 

@@ -2,7 +2,7 @@
 import { t } from "./i18n.js";
 import { credential, expire, isLocked, noteLimits, operatorToken } from "./session.js";
 
-const MOST_TRIES = 6; // a minute, while there is a network
+const MOST_TRIES = 6; // about a minute of attempts while there is a network
 const FIRST_WAIT_MS = 1000;
 const STALLED_MS = 30_000;
 
@@ -21,7 +21,7 @@ export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].join(
 
 export const aborted = (error) => error?.name === "AbortError";
 
-// Options are those of fetch, and `json`, the body. Sends the credential unless `open`.
+// Takes the options of fetch, or `json` for the body. Sends the credential unless `open`.
 export async function call(path, { json, open = false, credentialToUse, ...options } = {}) {
   const key = open ? null : credentialToUse || credential();
   const headers = { ...options.headers };
@@ -64,7 +64,7 @@ async function failure(status, headers, text, isOwn) {
   return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
 }
 
-// A form of fields, a list being repeated, and of files as [field, file].
+// A form with fields, of which lists are sent item by item, and with files, given as [field, file].
 export function formOf(fields, ...files) {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) for (const one of [value].flat()) form.append(name, one);
@@ -72,7 +72,7 @@ export function formOf(fields, ...files) {
   return form;
 }
 
-// A form with its progress, 0 to 1, which fetch does not report. Without a network it waits, calls
+// Sends a form and reports its progress (0 to 1), which fetch cannot. Without a network it waits, calls
 // `onWait`, and sends the form again, with the same Idempotency-Key: nothing is done or charged twice.
 export async function upload(path, form, { method = "POST", onProgress = () => {}, onWait = () => {}, signal } = {}) {
   const once = newId();

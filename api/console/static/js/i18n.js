@@ -19,8 +19,8 @@ export async function chooseLanguage() {
   document.documentElement.lang = language;
 }
 
-// The text of a key, with `{name}` replaced by its value. If `{n}` is 1, the key `….one` is used. An owner, who
-// pays nothing, gets `….free`, and of texts about prices only that.
+// The text of a key, with `{name}` replaced by its value. If `{n}` is 1, the key `….one` is used. Owners pay
+// nothing: they get the key `….free` if there is one, else no text about prices.
 export function t(key, values = {}) {
   const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
   const chosen = key + variant;
@@ -34,7 +34,7 @@ const shown = (value) => (typeof value === "number" ? number(value) : String(val
 
 export const number = (value, digits = 0, least = 0) => value.toLocaleString(undefined, { minimumFractionDigits: least, maximumFractionDigits: digits });
 
-// Small amounts keep their significant digits; a balance has more, so that each request changes it.
+// Small amounts keep their significant digits. A balance has more digits, so that each request shows in it.
 export function usd(amount, most = 2) {
   const digits = amount !== 0 && Math.abs(amount) < 0.01 ? 6 : most;
   return `${amount.toLocaleString(undefined, { minimumFractionDigits: 2, maximumFractionDigits: digits })} USD`;

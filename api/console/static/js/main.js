@@ -105,8 +105,8 @@ async function enter(secret, user) {
   keep(secret, user);
   session.workspace = identity;
   kept = null;
-  shareWithTabs();
   await own();
+  shareWithTabs();
   frame ||= makeFrame();
   chosen = null;
   app.replaceChildren(frame);

@@ -4,7 +4,7 @@ import { copyButton, h } from "./ui.js";
 
 const WORD = /[\p{L}\p{N}_]/u;
 
-// Matches of a pattern in a text, requested from left to right: all together take one pass.
+// Finds matches of a pattern. Requests from left to right read the text only once, all together.
 function places(text, pattern) {
   let at = -1;
   return (from) => {

@@ -11,7 +11,6 @@ export const limits = about.limits || {}; // limits of the API, which pages chec
 export const isKey = (text) => (text || "").startsWith("sk_");
 const home = () => (sessionStorage.getItem(CREDENTIAL) || !about.alone ? sessionStorage : localStorage);
 export const credential = () => home().getItem(CREDENTIAL);
-export const isGuest = () => home() === sessionStorage && Boolean(localStorage.getItem(CREDENTIAL));
 export const operatorToken = () => sessionStorage.getItem(OPERATOR);
 export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR, token) : sessionStorage.removeItem(OPERATOR));
 
@@ -19,7 +18,7 @@ export const keepOperator = (token) => (token ? sessionStorage.setItem(OPERATOR,
 export const session = { workspace: null, user: null, credit: null, held: 0, limits: null };
 export const isOwner = () => session.workspace?.plan === "owner"; // without prices, credit and plans
 
-// Listeners for the console's events. The frame's stay; the panels' end with the work of a workspace.
+// Listeners for the console's events. Those of the frame stay; those of panels end with the work of a workspace.
 let listeners = [];
 let locked = false;
 
@@ -32,7 +31,7 @@ export function endWork() {
   listeners = listeners.filter((one) => one.isLasting);
 }
 
-export const isSession = (name) => [CREDENTIAL, USER, OPERATOR].includes(name);
+export const isSession = (name) => [CREDENTIAL, USER].includes(name);
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));
 
 export function keep(secret, user, place = sessionStorage) {

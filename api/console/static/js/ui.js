@@ -122,18 +122,20 @@ export function status() {
   // `retry` is offered if it may help, at once or after the time that the service requested.
   made.fail = (error, retry) => {
     if (aborted(error) || error?.isEnd) return clear();
-    const isNew = failed.hidden; // a repeated failure, such as of a poll, moves nothing
+    const text = sentence(error.message);
+    // A repeated failure, such as of a poll, moves nothing, neither the focus.
+    if (!failed.hidden && failedWork === retry && failed.children[1].textContent === text && !error.wait) return;
     clear();
     if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
     failed.hidden = false;
     failedWork = retry;
-    failed.append(icon("warn"), h("p", sentence(error.message)));
+    failed.append(icon("warn"), h("p", text));
     const help = helpFor(error);
     if (help) failed.append(help);
     const again = retry && mayHelp(error) && button(t("action.retry"), () => { clear(); retry(); }, { icon: "refresh", kind: "small" });
     if (error.wait) countDown(error.wait, failed, again);
     else if (again) failed.append(again);
-    if (isNew) failed.scrollIntoView({ block: "nearest" });
+    failed.scrollIntoView({ block: "nearest" });
   };
   // Removes the failure of work that has since succeeded, but no other failure, such as a button's.
   made.recover = (work) => failedWork === work && clear();

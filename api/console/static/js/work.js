@@ -101,7 +101,7 @@ export function watch(panel, place, read, draw) {
     } catch (error) {
       if (isGone) return;
       place.fail(error, made.look);
-      pause = mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
+      pause = made.isShown && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
     }
     clearTimeout(next); // of a look that overlapped this one
     if (pause) next = setTimeout(made.look, pause);

@@ -65,8 +65,8 @@ class Calls:
         self._calls.pop(call.id, None)
 
     def find(self, call_id: str, principal: Principal, credential: str) -> Call:
-        """Returns a call of the principal's workspace; for a client secret or browser token, one
-        that it began. Raises ApiError(not_found)."""
+        """Returns a call of the principal's workspace. Client secrets and browser tokens find only
+        calls that they began. Raises ApiError(not_found)."""
         is_of_browser = principal.secret is not None or principal.is_visitor
         call = self._calls.get(call_id)
         if (

@@ -170,7 +170,7 @@ async def _serve(
     open_session: Callable[[], SocketSession],
     started: float,
 ) -> None:
-    """Runs a call until it ends. One that does not connect in time costs nothing."""
+    """Runs a call until it ends. A call that does not connect in time is free."""
     sockets = infrastructure.sockets
     try:
         with suppress(TimeoutError):
@@ -190,7 +190,7 @@ async def _serve(
 
 
 async def _run(session: SocketSession, peer: "Peer") -> None:
-    """Runs a session until its peer connection is also closed; a stop of the service waits."""
+    """Runs a session until its peer connection, too, is closed; the service stops after that."""
     try:
         await session.run()
     finally:

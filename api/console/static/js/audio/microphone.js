@@ -57,7 +57,7 @@ export async function record({ device, ontick }) {
 // A choice of the microphone. Browsers name the devices only after the user has allowed one.
 export function devicePicker() {
   const select = h("select", new Option(t("mic.default"), ""));
-  const made = field(t("mic.device"), select);
+  const made = field(t("listen.microphone"), select);
   made.fill = async () => {
     const all = (await navigator.mediaDevices?.enumerateDevices().catch(() => [])) || [];
     const named = all.filter((one) => one.kind === "audioinput" && one.deviceId && one.deviceId !== "default" && one.label);

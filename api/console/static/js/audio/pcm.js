@@ -46,7 +46,8 @@ const MOST_BYTES = 32 * 2 ** 20; // limit of a file; the samples of an hour woul
 export async function decode(blob) {
   if (blob.size > MOST_BYTES) return null;
   try {
-    return await new OfflineAudioContext(1, 1, 16000).decodeAudioData(await blob.arrayBuffer());
+    const context = new OfflineAudioContext(1, 1, 16000);
+    return await context.decodeAudioData(await blob.arrayBuffer());
   } catch {
     return null;
   }

@@ -7,7 +7,9 @@ import { drawWave } from "./waveform.js";
 const players = new Set();
 
 // Silences every player but `except`, so that one is heard at a time.
-export const hush = (except) => players.forEach((one) => one === except || one.pause());
+export function hush(except) {
+  for (const one of players) if (one !== except) one.pause();
+}
 
 export function player({ ontime = () => {}, small = false, label = t("player.seek") } = {}) {
   const audio = h("audio", { preload: "auto" });

@@ -66,7 +66,7 @@ export default function makeListen() {
     const openai = [`answer = client.audio.${work}.create(`, `    model="whisper-1", file=open(${JSON.stringify(lastFile)}, "rb"),`, ...added, ")", "print(answer.text)"].join("\n");
     return [
       { title: t("listen.files"), path: path(), form: options(), files: [[translate.box.checked ? "file" : "audio", lastFile]], openai },
-      { title: t("mic.device"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
+      { title: t("listen.microphone"), socket: "/ws/stt", messages: [startMessage(language.value, style()), { type: "audio", audio: "<base64>", encoding: "linear", sample_rate: 24000 }, { type: "stop" }] },
     ];
   };
   const element = h("div.panel.listen",

@@ -14,7 +14,7 @@ import { recordings } from "./voices/recordings.js";
 import { showReport } from "./voices/report.js";
 
 const LOOK_MS = 5000;
-const LATE_MS = 60_000; // a voice this much later than once expected waits for the machine
+const LATE_MS = 60_000; // a voice that is later than expected by this much is waiting for the machine
 
 export default function makeVoices() {
   const place = status();
@@ -59,15 +59,19 @@ export default function makeVoices() {
   const make = form(making, async () => {
     if (consent.required && !consent.value.trim()) throw explained(t("own.consent_needed"));
     const files = takes.files();
-    const sent = new Map([name, description, language, gender, consent].map((one) => [one, one.value])); // what changes is for the next voice
+    const sent = new Map([name, description, language, gender, consent].map((one) => [one, one.value]));
+    const used = sentence;
     if (isSpoken && !sentence) throw explained(t("own.sentence_needed"));
     making.say(t("own.checking"));
     const voice = await upload("/voices", formOf(fields(), ...files.map((file) => ["files", file])), told(making, t("own.checking")));
     making.say(t("own.begun", { name: voice.name }));
+    // What has changed meanwhile is for the next voice.
     for (const [one, value] of sent) if (one.value === value) one.value = one === gender ? "neutral" : "";
     takes.clear(files);
-    dropSentence();
-    fitLanguage();
+    if (sentence === used) {
+      dropSentence();
+      fitLanguage();
+    }
     refreshCredit();
     await watched.look();
     list.querySelector(`[data-id="${voice.id}"]`)?.scrollIntoView({ block: "center" });

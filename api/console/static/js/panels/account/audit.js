@@ -7,7 +7,7 @@ import { act, button, card, h, shownBy, status, table } from "../../ui.js";
 // "plan: pro, billing cycle: monthly"; amounts in USD.
 const detail = ([name, value]) => (name === "micro_usd" ? usd(micro(value), 6)
   : `${name.replaceAll("_", " ")}: ${[value].flat().map((one) => (one instanceof Object ? JSON.stringify(one) : one)).join(", ")}`);
-// The objects of an entry's ids: lists of the workspace, and the fields with their items' names.
+// Where to find the names of objects: a path, the field with its list, and the field with the name.
 const LISTS = {
   key: ["/developer/api", "keys", "name"],
   webhook: ["/webhooks", "webhooks", "url"],
@@ -19,7 +19,7 @@ const namesOf = async (kind) => {
   const [path, field, name] = LISTS[kind];
   return (await list(path, field)).map((one) => [String(one.voice_id || one.id), one[name]]);
 };
-// The owner's user, and ids as the names that people use; for deleted objects, the end of the id.
+// The name to show for an id; for deleted objects, the end of the id.
 const nameOf = (id, kind, names) => {
   if (["user", "account", "profile", "password"].includes(kind)) return session.user?.email || t("audit.owner");
   if (["workspace", "sessions"].includes(kind)) return session.workspace.name || t("word.workspace");

@@ -4,7 +4,6 @@ import { ago, day, t } from "../../i18n.js";
 import { about } from "../../session.js";
 import { act, card, check, copyButton, explained, field, form, h, iconButton, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
 
-const SCOPES = about.scopes;
 const DAYS = ["", "1", "7", "30", "90", "365"];
 
 export function keys() {
@@ -12,7 +11,7 @@ export function keys() {
   const listed = status();
   const name = h("input", { name: "name", maxLength: 100, required: true, autocomplete: "off" });
   const all = check(t("keys.scopes_all"), { checked: true });
-  const scopes = SCOPES.map((scope) => check(t(`keys.scope.${scope}`), { value: scope }));
+  const scopes = about.scopes.map((scope) => check(t(`keys.scope.${scope}`), { value: scope }));
   const some = h("div.checks", { hidden: true }, scopes);
   const expires = select(DAYS.map((one) => [one, t(`keys.expires.${one}`)]), { name: "expires_at" });
   const fresh = h("div", { "aria-live": "polite", id: "created" });
@@ -26,7 +25,7 @@ export function keys() {
     if (number !== asked) return; // a late answer to an older request
     const heads = ["keys.key", "keys.scopes", "word.created", "word.used", "keys.expires"].map((key) => t(key));
     rows.replaceChildren(table(t("account.keys"), [t("word.name"), ...heads, ""], found.map((key) => [
-      key.name, h("code", `${key.prefix}…`), key.scopes.length === SCOPES.length ? t("keys.all") : key.scopes.join(", "),
+      key.name, h("code", `${key.prefix}…`), key.scopes.length === about.scopes.length ? t("keys.all") : key.scopes.join(", "),
       day(key.created_at), key.last_used_at ? ago(key.last_used_at) : t("keys.never"), key.expires_at ? day(key.expires_at) : t("keys.expires."),
       iconButton("trash", t("keys.delete", { name: key.name }), act(listed, () => remove(key))),
     ]), t("keys.none")));

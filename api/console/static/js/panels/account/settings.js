@@ -78,7 +78,6 @@ function sessionsCard() {
   const others = button(t("settings.end_others"), act(place, () => end("", "settings.ended_others")), { kind: "small", id: "end-others" });
   const made = aside(t("settings.sessions"), h("p.hint", t("settings.sessions_about")), place, rows, h("div.actions", others));
   made.querySelector("h2").tabIndex = -1;
-  made.load = load;
   made.show = () => load().catch((error) => (error.status === 403 ? made.remove() : place.fail(error, made.show)));
   return made;
 }
@@ -106,5 +105,5 @@ function eraseCard() {
 export function settings() {
   if (isKey(credential())) return stacked(workspaceCard(), eraseCard());
   const sessions = sessionsCard();
-  return stacked(profileCard(), workspaceCard(), passwordCard(() => sessions.load()), sessions, eraseCard());
+  return stacked(profileCard(), workspaceCard(), passwordCard(() => sessions.show()), sessions, eraseCard());
 }

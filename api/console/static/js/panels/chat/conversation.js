@@ -60,7 +60,8 @@ export function conversation() {
     const fields = settings.fields();
     const json = { ...fields, stream: true };
     if (chatId) json.chat_id = chatId;
-    if (!chatId && !history.length && settings.system) messages = [{ role: "system", content: settings.system }, ...messages];
+    const isFirst = !chatId && !history.length;
+    if (isFirst && settings.system) messages = [{ role: "system", content: settings.system }, ...messages];
     json.messages = chatId ? messages : [...history, ...messages];
     return { json, messages };
   };

@@ -59,11 +59,10 @@ export function correction() {
   };
   const result = () => parts().map((part) => (part.taken ? part.replacement : part.original ?? part)).join("");
   const editButton = (edit) => {
-    const { kind } = edit;
     const nothing = t("correct.nothing_there");
     const made = h("button.edit", {
-      type: "button", title: kind, "aria-pressed": String(edit.taken),
-      "aria-label": t("correct.edit", { kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
+      type: "button", title: edit.kind, "aria-pressed": String(edit.taken),
+      "aria-label": t("correct.edit", { kind: edit.kind, original: edit.original.trim() || nothing, replacement: edit.replacement.trim() || nothing }),
       onclick: () => edit.take(!edit.taken),
     }, edit.original && h("del", edit.original), edit.replacement && h("ins", edit.replacement));
     edit.take = (taken) => {

@@ -9,7 +9,7 @@ import { dropZone } from "../listen/queue.js";
 const MB = 2 ** 20;
 const LEAST_MB = 8; // size of a part, which is sent again after a lost connection
 const USUAL_PARTS = 16; // each is a request, and the plan limits requests per minute
-const KEPT = "uploads"; // key in the browser's storage: by job, what identifies its file
+const KEPT = "uploads"; // the browser's storage has, under this key, what identifies the file of each job
 
 // FNV-1a of the first part. Pages without https have no crypto.subtle, and this only has to detect mistakes.
 async function hashOf(file, bytes) {

@@ -106,7 +106,7 @@ export function liveListening({ language, style }) {
       refreshCredit();
     }
   };
-  const made = h("section.card", { "aria-label": t("mic.device") }, h("div.row", start, delay), place, meter, device,
+  const made = h("section.card", { "aria-label": t("listen.microphone") }, h("div.row", start, delay), place, meter, device,
     h("p.hint", t("listen.live_price", { price: usd(price("stt_second", 60)) })));
   made.transcript = aside(t("listen.live"), h("p.empty.none", t("listen.live_none")), text, after);
   return made;

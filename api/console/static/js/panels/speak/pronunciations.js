@@ -112,8 +112,7 @@ export function pronunciations() {
     const all = current?.entries || [];
     const found = all.filter((one) => !wanted || `${one.grapheme} ${one.alias || ""}`.toLowerCase().includes(wanted));
     finder.hidden = all.length <= 10;
-    const label = t("pronunciations.entries");
-    rows.replaceChildren(table(label, [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("word.language"), ""], found.slice(0, SHOWN).map((one) => [
+    rows.replaceChildren(table(t("pronunciations.entries"), [t("pronunciations.word"), t("pronunciations.alias"), t("pronunciations.phoneme"), t("word.language"), ""], found.slice(0, SHOWN).map((one) => [
       h("span", one.grapheme, !one.case_sensitive && h("span.badge", t("pronunciations.any_case"))),
       one.alias || "–",
       one.phoneme ? h("span.phonemes", one.phoneme, one.alphabet === "x-sampa" && h("span.badge", "X-SAMPA")) : "–",
@@ -148,7 +147,7 @@ export function pronunciations() {
     add.querySelector("span").textContent = t(one ? "pronunciations.change" : "pronunciations.add");
     if (one) word.focus();
   };
-  // Speaks a word by its entry, in the voice of the previous page, or one of the entry's language.
+  // Speaks a word as its entry says, in the voice of the previous page or in one for the entry's language.
   const hear = async (one) => {
     const said = escaped(one.grapheme);
     const inner = one.phoneme ? `<phoneme alphabet="${one.alphabet || "ipa"}" ph="${escaped(one.phoneme)}">${said}</phoneme>` : `<sub alias="${escaped(one.alias)}">${said}</sub>`;

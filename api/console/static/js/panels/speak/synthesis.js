@@ -53,6 +53,7 @@ export async function makeFile(wish, signal) {
 // Plays speech while it is made. `onbegin` gets the stream, `onwords` its words, `onfirst` the
 // milliseconds until the first sound. If aborted, returns what was heard until then.
 export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
+  const isSocket = way(wish) === "socket";
   const words = [];
   let stream = null;
   let asked = performance.now();
@@ -74,7 +75,7 @@ export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
   const stop = () => stream?.stop();
   signal.addEventListener("abort", stop);
   try {
-    if (way(wish) === "socket") await bySocket(wish, signal, hear, leave, () => { asked = performance.now(); });
+    if (isSocket) await bySocket(wish, signal, hear, leave, () => { asked = performance.now(); });
     else await byAnswer(wish, signal, hear, leave);
   } catch (error) {
     if (!signal.aborted) throw error;

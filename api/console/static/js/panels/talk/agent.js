@@ -111,7 +111,8 @@ export function talk(wish, device, view) {
     try {
       // A refused request has a reason, which a refused socket lacks, and the credential stays in HTTP. An
       // owner sends the credential to the socket, since sessions by client secrets always have prices.
-      const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json: { session, expires_after: { seconds: 60 } } });
+      const json = { session, expires_after: { seconds: 60 } };
+      const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json });
       if (isOver) return;
       const key = isOwner() ? credential() : secret.value;
       const path = `/openai/v1/realtime?model=${encodeURIComponent(wish.model)}`;

@@ -131,7 +131,6 @@ export default {
   "mic.used": "Another program is using the microphone. Close it, then try again.",
   "mic.insecure": "Browsers allow the microphone only on pages from https or localhost.",
   "mic.failed": "The browser cannot open the microphone: {reason}",
-  "mic.device": "Microphone",
   "mic.default": "System default",
   "mic.level": "Microphone level",
 
