@@ -1,5 +1,6 @@
 """Reads environment variables; the error of an invalid value is one sentence with its name."""
 
+import errno
 import math
 import os
 import re
@@ -338,19 +339,23 @@ def check_private(folder: Path, variable: str, *, has_code: bool = False) -> Non
 
 def check_ports(host: str, number: int) -> None:
     """Raises SettingsError if a server of `make run` cannot listen."""
-    addresses = [(f"HOST and PORT are {host!r} and {number}", host, number)]
+    addresses = [("PORT", f"HOST and PORT are {host!r} and {number}", host, number)]
     if (gcs := cluster_address()) is not None:  # Ray's GCS listens on all interfaces
-        addresses.append((f"CLUSTER_ADDRESS has port {gcs[1]}", "0.0.0.0", gcs[1]))
+        what = f"CLUSTER_ADDRESS has port {gcs[1]}"
+        addresses.append(("the port of CLUSTER_ADDRESS", what, "0.0.0.0", gcs[1]))
     if (wyoming := wyoming_address()) is not None:
         wyoming_key()
         what = f"WYOMING_HOST and WYOMING_PORT are {wyoming[0]!r} and {wyoming[1]}"
-        addresses.append((what, *wyoming))
+        addresses.append(("WYOMING_PORT", what, *wyoming))
     dashboard = port("RAY_DASHBOARD_PORT", DASHBOARD_PORT)
     where = gcs[0] if gcs else "127.0.0.1"
-    addresses.append((f"RAY_DASHBOARD_PORT is {dashboard}", where, dashboard))
-    for what, address, number in addresses:
+    what = f"RAY_DASHBOARD_PORT is {dashboard}"
+    addresses.append(("RAY_DASHBOARD_PORT", what, where, dashboard))
+    for variable, what, address, number in addresses:
         if problem := listen_problem(address, number):
-            raise SettingsError(f"{what}, where nothing can listen: {problem}")
+            is_taken = problem.startswith(os.strerror(errno.EADDRINUSE))
+            remedy = f"; set {variable} to a free port" if is_taken else ""
+            raise SettingsError(f"{what}, where nothing can listen: {problem}{remedy}")
 
 
 def is_loopback(host: str) -> bool:

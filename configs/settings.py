@@ -353,7 +353,7 @@ def _load_secrets(path: Path, *, create: bool) -> Secrets:
             names = ", ".join(sorted(VARIABLES_OF_SECRETS[name] for name in missing))
             raise SettingsError(
                 f"{names}: neither set nor in {str(path)!r}; give the secrets of the database, or,"
-                " if they are lost, run `python -m deployments.operator accept-secrets`"
+                " if they are lost, run `antiphon accept-secrets`"
             )
         values = {name: values.get(name) or stored[name] for name in VARIABLES_OF_SECRETS}
         generated = stored if create and is_elsewhere else None

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from configs.environment import (
     SettingsError,
     check_ports,
     cluster_address,
+    free_bytes,
     listens_everywhere,
     serves_only_this_machine,
 )
@@ -31,13 +33,15 @@ from db.database import Database
 from db.errors import DatabaseError, DatabaseUnavailable
 from deployments.cluster import node, serve_api
 from deployments.cluster.compat import untested_versions
-from deployments.cluster.login import console_link
+from deployments.cluster.killed import killed_for_memory
+from deployments.cluster.login import SET_PASSWORD, console_link
 from deployments.cluster.readiness import ask, local_url, readyz
 from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
 from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems, resource_problems
+from deployments.rollout.deploy import GB, memory_warning
 from deployments.rollout.gpu_check import gpu_problem
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
@@ -49,7 +53,9 @@ from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
 AGAIN_S = 5  # a signal is repeated if `stop` has not begun by then: its interrupt was dropped
+WATCH_S, MISSES = 10.0, 2  # a health check takes 20 ms of a core
 GATEWAYS_STOP_S = 65.0  # more than `graceful_shutdown_timeout_s` of a gateway
+SERVE_STOP_S = GATEWAYS_STOP_S + 30.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -132,7 +138,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         sys.exit(str(error))
     try:
         say(f"{BRAND} is starting ...")
-        for warning in doubts(settings):
+        free = free_bytes()
+        too_little = None if may_grow else memory_warning(config, free)
+        for warning in filter(None, [*doubts(settings), too_little]):
             say(warning)
         if missing_gpu is not None:
             say(f"A machine with a GPU must join: {missing_gpu}")
@@ -147,7 +155,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
         announce(speaks, settings, dashboard, started)
-        show_notes(config)
+        show_notes(config, free)
         show_key(first_key)
         first_key = None
         if voice is not None:
@@ -158,15 +166,16 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if names and failed == names:
             raise RuntimeError("no model can be loaded")
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
-            say("Files cannot be stored; `python -m deployments.operator check-storage` says why.")
+            say("Files cannot be stored; `antiphon check-storage` says why.")
         arrival = ModelArrival(settings, dashboard, say)
         give_back()  # measured: 11 MB after the start
-        while True:
-            time.sleep(3600)
+        watch(settings)
     except KeyboardInterrupt:
         say("Stopping ...")
     except (ValueError, RuntimeError, TimeoutError) as error:
-        sys.exit(str(error))
+        for line in filter(None, [str(error), killed_for_memory(settings.data_dir)]):
+            click.echo(line, err=True)  # at once, since the stop may take minutes
+        sys.exit(1)
     finally:
         show_key(first_key)  # even after a failed start, since the key is shown only once
         stop(arrival)
@@ -249,6 +258,25 @@ def wait_until_ready(
             say(f"{name} is not available: {late}")
 
 
+def watch(settings: Settings) -> NoReturn:
+    """Print when Ray kills processes for lack of memory, and when no gateway answers any more."""
+    url, reported, misses = local_url(settings), "", 0
+    while True:
+        time.sleep(WATCH_S)
+        if (killed := killed_for_memory(settings.data_dir)) not in ("", reported):
+            reported = killed
+            say(killed)
+        if ask(f"{url}/healthz") is not None:
+            if misses >= MISSES:
+                say(f"{url} answers again.")
+            misses = 0
+            continue
+        misses += 1
+        if misses == MISSES:
+            say(f"{url} does not answer any more. Ray tries to start its gateway again;")
+            say("  `antiphon doctor` and Ray's dashboard say more.")
+
+
 def doubts(settings: Settings) -> list[str]:
     """Return a warning for each setting or library version that may not work as intended."""
     warnings = untested_versions()
@@ -294,31 +322,36 @@ def show_console(settings: Settings) -> None:
         minutes = LINK_LIFETIME.total_seconds() / 60
         say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
     elif os.environ.get(OWNER):
-        say(f"             To log in without a password: {login_command(settings)}")
+        command = operator_command(settings, "login-link")
+        say(f"             To log in without a password: {command}")
+    else:
+        command = operator_command(settings, *SET_PASSWORD)
+        say(f"             To log in, set a password: {command}")
 
 
-def login_command(settings: Settings) -> str:
-    """Return the shell command that prints a login link of this service: with the variables that
-    determine its data and its address, except those that may contain passwords."""
+def operator_command(settings: Settings, *arguments: str) -> str:
+    """Return a shell command for this service: with the variables that determine its data and its
+    address, except those that may contain passwords."""
     values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
     variables = [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
     script = Path(sys.executable).with_name("antiphon")
     program = str(script) if script.exists() else "antiphon"
-    return shlex.join([*(["env", *variables] if variables else ()), program, "login-link"])
+    return shlex.join([*(["env", *variables] if variables else ()), program, *arguments])
 
 
-def show_notes(config: serve_config.Config) -> None:
-    """Print which chat models answer, which one is coming, and how to get a better one. A
-    configuration's problem is reported when the model is loaded."""
+def show_notes(config: serve_config.Config, free: int) -> None:
+    """Print which chat models answer, which one is coming, and which better ones fit in the memory
+    that was `free` before the start (bytes). A configuration's problem is reported when the model
+    is loaded."""
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
         for entry in serve_config.entries(application):
             if entry["name"] in chat:
                 with suppress(EngineError, OSError, ValueError, YAMLError):
-                    _show_chat(entry)
+                    _show_chat(entry, free / GB)
 
 
-def _show_chat(entry: dict[str, Any]) -> None:
+def _show_chat(entry: dict[str, Any], free_gb: float) -> None:
     chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
     for model in chosen.models:
         shape = CHAT.read(model)
@@ -330,9 +363,15 @@ def _show_chat(entry: dict[str, Any]) -> None:
         return
     if chosen.wanted != chosen.model:
         say(f"  Chat       {CHAT.read(chosen.wanted).id} will answer after its download")
-    better = load_yaml(DefaultChatConfig, "default_chat").better
-    commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
-    say(f"             Better, if the model hub is reachable: {commands} make run")
+    options = load_yaml(DefaultChatConfig, "default_chat")
+    best = options.models[0]
+    if chat_model() == AUTO and chosen.wanted != best.model:
+        say(f"             Chosen because only {free_gb:.1f} GB of memory were free: a better one")
+        say(f"             needs {options.own_gb + best.free_gb:g} GB ({best.model})")
+    better = [option.model for option in options.better if options.fits(option, free_gb)]
+    if better:
+        commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
+        say(f"             Better, if the model hub is reachable: {commands} make run")
 
 
 def show_key(first_key: str | None) -> None:
@@ -357,20 +396,28 @@ def stop(arrival: ModelArrival | None) -> None:
     if arrival is not None:
         arrival.close()
     import ray
-    from ray import serve
 
     if ray.is_initialized():
-        until = time.monotonic() + GATEWAYS_STOP_S
-        with suppress(Exception):  # Ray raises if its controller has died, or was not started yet
-            running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
-            gateways = {name for name in running if ingress & running[name].deployments.keys()}
-            for name in gateways:
-                serve.delete(name, _blocking=False)
-            while gateways & serve.status().applications.keys() and time.monotonic() < until:
-                time.sleep(0.2)
-        with suppress(Exception):  # likewise
-            serve.shutdown()
+        # Without a controller, such as after Ray has killed it for memory, Serve waits for ever.
+        thread = Thread(target=_stop_serve, daemon=True)
+        thread.start()
+        thread.join(SERVE_STOP_S)
     ray.shutdown()  # also stops what an interrupted start has begun
+
+
+def _stop_serve() -> None:
+    from ray import serve
+
+    until = time.monotonic() + GATEWAYS_STOP_S
+    with suppress(Exception):  # Ray raises if its controller has died, or was not started yet
+        running, ingress = serve.status().applications, {"Gateway", "Wyoming"}
+        gateways = {name for name in running if ingress & running[name].deployments.keys()}
+        for name in gateways:
+            serve.delete(name, _blocking=False)
+        while gateways & serve.status().applications.keys() and time.monotonic() < until:
+            time.sleep(0.2)
+    with suppress(Exception):  # likewise
+        serve.shutdown()
 
 
 if __name__ == "__main__":

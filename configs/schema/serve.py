@@ -48,7 +48,10 @@ class DefaultChatConfig(StrictModel):
 
     own_gb: float = Field(ge=0)  # what the service needs without a chat model
     models: tuple[DefaultChatModel, ...] = Field(min_length=1)  # best first
-    better: tuple[str, ...] = ()
+    better: tuple[DefaultChatModel, ...] = ()
+
+    def fits(self, option: DefaultChatModel, free_gb: float) -> bool:
+        return self.own_gb + option.free_gb <= free_gb
 
 
 class ModelsArgs(StrictModel):

@@ -32,7 +32,7 @@ from db.files import wrong_stored_bytes
 from db.migrate import upgrade
 from deployments.cli.backup import back_up
 from deployments.cli.backup import restore as restore_backup
-from deployments.cluster.login import console_link
+from deployments.cluster.login import SET_PASSWORD, console_link
 from deployments.cluster.shared_stores import check_secrets, open_database
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -277,7 +277,10 @@ async def login_link() -> str:
         accounts = _accounts(database, settings)
         link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
     if link is None:
-        raise ValueError("no link: the service also serves other machines, or has no owner")
+        raise ValueError(
+            "no link: the service also serves other machines, or has no owner; log in with the"
+            f" password that `antiphon {' '.join(SET_PASSWORD)}` sets"
+        )
     return link
 
 

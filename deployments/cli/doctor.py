@@ -31,8 +31,11 @@ from configs.environment import (
 from configs.schema.catalogue import Profile
 from configs.settings import Settings, load_settings, weights_dir
 from db import database
+from deployments.cluster import node, serve_api
+from deployments.cluster.killed import killed_for_memory
 from deployments.cluster.node import check_folder
 from deployments.cluster.readiness import local_url, readyz, report
+from deployments.cluster.serve_api import FAILED, failures
 from deployments.gpus.machine import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.replicas.choice import chosen, is_here
 from models.weights.fetch import missing
@@ -61,6 +64,8 @@ REMEDIES = {
 Check = Callable[[], str | Awaitable[str]]
 Answer = tuple[int, dict[str, Any]]
 """Status and body of `/readyz`."""
+Applications = dict[str, Any]
+"""State of each application in Ray Serve, by name."""
 
 
 class Problem(Exception):
@@ -102,7 +107,7 @@ def check_kernel() -> str:
     return f"Linux {release}, {files} open files"
 
 
-def check_ports(settings: Settings) -> str:
+def check_ports(settings: Settings, in_ray: Callable[[], Applications | None]) -> str:
     free = []
     dashboard = ("127.0.0.1", port("RAY_DASHBOARD_PORT", DASHBOARD_PORT), "RAY_DASHBOARD_PORT")
     for host, number, name in ((settings.host, settings.port, "PORT"), dashboard):
@@ -110,6 +115,9 @@ def check_ports(settings: Settings) -> str:
             url = f"{address_on_this_machine(host, number)}/healthz"
             if name == "PORT" and (readyz(url) or {}).get("status") == "ok":
                 return f"the service answers on {number}"
+            if name == "RAY_DASHBOARD_PORT" and in_ray() is not None:
+                free.append(f"{number} is used by the Ray of this service")
+                continue
             raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
         free.append(f"{number} free")
     return ", ".join(free)
@@ -133,12 +141,36 @@ def ask_service(settings: Settings) -> Answer | None:
     return report(settings) if is_alive else None
 
 
-def check_service(ask: Callable[[], Answer | None]) -> str:
-    if (answer := ask()) is None:
+def ask_ray(settings: Settings) -> Applications | None:
+    """Ask the Ray of this service for its applications; None if it does not run, or if the
+    dashboard's port belongs to another program, which does not accept the token."""
+    try:
+        node.prepare_environment(settings)
+        serve_api.nodes(dashboard := serve_api.dashboard())
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    try:
+        return serve_api.applications(dashboard, timeout_s=5)
+    except ValueError:  # its controller has died
+        return {"Ray Serve": {"status": FAILED[0], "message": "does not answer", "deployments": {}}}
+
+
+def check_service(
+    settings: Settings, ask: Callable[[], Answer | None], in_ray: Callable[[], Applications | None]
+) -> str:
+    answer, applications = ask(), in_ray()
+    if answer is None and applications is None:
         return "does not run"
-    status, body = answer
+    status, body = answer or (0, {})
     if status != HTTPStatus.OK:
-        raise Problem(f"/readyz is {status}: {body.get('message')}; the log has the cause")
+        state = f"/readyz is {status}: {body.get('message')}" if answer else "no gateway answers"
+        reasons = [f"{place}: {why}" for place, why in failures(applications or {}).items()]
+        if killed := killed_for_memory(settings.data_dir):
+            reasons.append(killed)
+        states = [each["status"] for each in (applications or {}).values()]
+        if not reasons and (applications == {} or "DEPLOYING" in states):
+            return f"is starting: {state}"
+        raise Problem("; ".join([state, *(reasons or ["the log has the cause"])]))
     problems = []
     for part in body.get("degraded", ()):
         event, remedy = REMEDIES.get(part, ("", f"{part}: update this command"))
@@ -259,9 +291,10 @@ def main() -> None:
         checks["settings"] = partial(_raise, error)
     else:
         ask = cache(partial(ask_service, settings))
+        in_ray = cache(partial(ask_ray, settings))
         checks |= {
-            "ports": partial(check_ports, settings),
-            "service": partial(check_service, ask),
+            "ports": partial(check_ports, settings, in_ray),
+            "service": partial(check_service, settings, ask, in_ray),
             "chat": partial(check_chat, ask),
             "disk": partial(check_disk, settings),
             "database": partial(check_database, settings),

@@ -10,6 +10,7 @@ too; they have modules of their own, since they implement most of the gateway's 
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -57,11 +58,19 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
     The dashboard agent, which starts jobs, chooses a free port. With its default, 52365, it fails
     to start in a second cluster on the machine, and no voice is built. The GCS uses the port `gcs`,
     where other machines join. Two processes of Ray are not started, and this process keeps its
-    handler of SIGTERM. Raises Incompatible.
+    handler of SIGTERM. Each process of Ray leads a process group: a signal to the group of this
+    process, such as that of `timeout`, would end Ray before the service could stop, which then
+    waited 60 s for it. Raises Incompatible.
     """
     from ray._private import parameter, utils
 
     set_handler = _required(utils, "set_sigterm_handler")
+    end_with_parent = _required(utils, "set_kill_on_parent_death_linux")  # called in each child
+
+    def begin_child() -> None:
+        os.setpgrp()
+        end_with_parent()
+
     shipped: Any = parameter.RayParams
     options = {
         "dashboard_agent_listen_port": 0,
@@ -74,11 +83,13 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
     changed: Any = parameter
     changed.RayParams = partial(shipped, **options)
     vars(utils)["set_sigterm_handler"] = lambda handler: None
+    vars(utils)["set_kill_on_parent_death_linux"] = begin_child
     try:
         yield
     finally:
         changed.RayParams = shipped
         vars(utils)["set_sigterm_handler"] = set_handler
+        vars(utils)["set_kill_on_parent_death_linux"] = end_with_parent
 
 
 def keep_replica_on_loopback() -> None:

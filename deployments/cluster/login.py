@@ -5,6 +5,8 @@ from configs.settings import Settings
 from deployments.cluster.readiness import local_url
 from pipelines.accounts.service import Accounts
 
+SET_PASSWORD = ("set-password", "--new-email", "you@example.com")
+
 
 async def console_link(
     settings: Settings, accounts: Accounts, url: str | None = None

@@ -78,6 +78,12 @@ def _ask(
             f"Ray's dashboard does not answer at {dashboard_url} ({error}): is the service running,"
             " with the same RAY_DASHBOARD_PORT and CLUSTER_ADDRESS?"
         ) from None
+    if response.status_code in (401, 403):
+        raise ValueError(
+            f"Ray's dashboard at {dashboard_url} refuses the token of this service"
+            f" ({response.text.strip()}): if it belongs to another service, set RAY_DASHBOARD_PORT"
+            " to the port of this one, which its start prints"
+        )
     if response.is_error:
         raise ValueError(response.text)
     return response

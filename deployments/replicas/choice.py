@@ -39,8 +39,8 @@ def chosen() -> str:
 def by_memory() -> str:
     """Return the best model of `configs/default_chat.yaml` for which enough memory is free."""
     options = load_yaml(DefaultChatConfig, "default_chat")
-    free_gb = free_bytes() / GB - options.own_gb
-    fitting = (option.model for option in options.models if option.free_gb <= free_gb)
+    free_gb = free_bytes() / GB
+    fitting = (option.model for option in options.models if options.fits(option, free_gb))
     return next(fitting, options.models[-1].model)
 
 

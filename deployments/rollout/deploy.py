@@ -15,6 +15,7 @@ from configs.schema.models.upstream import UpstreamModelConfig
 from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
 from configs.settings import Settings, load_settings, weights_dir
 from deployments.cluster import node, serve_api
+from deployments.cluster.killed import FOR_MEMORY
 from deployments.cluster.readiness import local_url, report
 from deployments.default_chat.choice import resolved
 from deployments.replicas.canary import CANARY_PREFIX
@@ -33,7 +34,11 @@ from models.weights.store import WeightStore
 
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
-GIB = 1 << 30
+GIB, GB = 1 << 30, 10**9
+# With the weights, they give 3.5 and 4.5 GB for the models of serve_config.yaml with the smallest
+# and the largest chat model of `auto`; measured after each was used: 3.7 and 4.5 GB.
+RAY_BYTES = 1_600_000_000
+REPLICA_BYTES = 200_000_000
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # replicas report failed swaps at once, and gateways ask for them every 5 s
 OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S, and until the gateway asks again
@@ -288,21 +293,43 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     A model needs at least its weights, so this refuses only what cannot work. Weights on a GPU are
     not counted, and the memory of other machines is not known.
     """
-    store = WeightStore(weights_dir())
-    need = 0
-    for name, (kind, entry) in models_of(config).items():
-        resources = entry.get("ray_actor_options") or {}
-        if name in replicas and not resources.get("num_gpus"):
-            size = 0
-            for model in ModelUserConfig.model_validate(entry["user_config"]).models:
-                size += size_of(kind.read(model), store)
-            need += max(size, int(resources.get("memory") or 0)) * replicas[name]
+    need = sum(_replica_bytes(config, replicas).values())
     if need <= (free := free_bytes()):
         return None
     return (
         f"the weights of {', '.join(sorted(replicas))} need {need / GIB:.1f} GiB of memory beside"
         f" what runs, and {free / GIB:.1f} GiB are free"
     )
+
+
+def memory_warning(config: Config, free: int) -> str | None:
+    """Warn if about as much memory as the service takes after a start is not `free` (bytes)."""
+    try:
+        replicas = _replica_bytes(config, loads({}, config))
+    except (EngineError, OSError, ValueError, YAMLError):  # the model's load reports the problem
+        return None
+    need = RAY_BYTES + sum(size + REPLICA_BYTES for size in replicas.values())
+    if need <= free:
+        return None
+    return (
+        f"{free / GB:.1f} GB of memory are free, and the service with its models needs about"
+        f" {need / GB:.1f} GB: Ray may end processes. {FOR_MEMORY}"
+    )
+
+
+def _replica_bytes(config: Config, replicas: dict[str, int]) -> dict[str, int]:
+    """Return the bytes of the weights of these `replicas` that are not on a GPU, by model. Raises
+    EngineError, OSError, ValueError or YAMLError."""
+    store = WeightStore(weights_dir())
+    sizes = {}
+    for name, (kind, entry) in models_of(config).items():
+        resources = entry.get("ray_actor_options") or {}
+        if name in replicas and not resources.get("num_gpus"):
+            size = 0
+            for model in ModelUserConfig.model_validate(entry["user_config"]).models:
+                size += size_of(kind.read(model), store)
+            sizes[name] = max(size, int(resources.get("memory") or 0)) * replicas[name]
+    return sizes
 
 
 def differences(running: dict[str, Any], config: Config) -> tuple[list[str], set[str]]:

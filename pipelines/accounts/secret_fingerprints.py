@@ -63,7 +63,7 @@ def _refuse(names: list[str]) -> None:
     if names:
         raise SettingsError(
             f"{', '.join(names)}: not what this database was used with; give every node the same"
-            " secrets and store, or run `python -m deployments.operator accept-secrets` if they"
+            " secrets and store, or run `antiphon accept-secrets` if they"
             " changed on purpose"
         )
 

@@ -75,6 +75,7 @@ def starting(folder: Path, variables: dict[str, str]) -> Iterator[Start]:
             stdout=file,
             stderr=file,
             text=True,
+            process_group=0,
         )
     try:
         yield Start(process, output)
@@ -114,7 +115,7 @@ def test_a_start_that_is_interrupted_leaves_nothing_behind(folder: Path, stage: 
         start.until(condition)
         left = children(start.process.pid)
         for number in signals:
-            start.process.send_signal(number)
+            os.killpg(start.process.pid, number)  # as `timeout` and terminals do
             time.sleep(0.01)
         began = time.monotonic()
         while start.process.poll() is None:
@@ -125,6 +126,7 @@ def test_a_start_that_is_interrupted_leaves_nothing_behind(folder: Path, stage: 
         shown = start.output.read_text()
         sys.stderr.write(f"{stage}: {took_s:.1f} s\n")
     assert start.process.returncode == 0 and "Stopping ..." in shown, shown
+    assert "Failed to connect to GCS" not in shown, shown  # Ray's processes did not get the signal
     deadline = time.monotonic() + PATIENCE_S
     while running := [command_of(pid) for pid in set(left) if command_of(pid)]:
         assert time.monotonic() < deadline, running

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import yaml
+from ray import serve
 
 from configs.settings import OWNER, PROJECT_DIR, load_settings
 from deployments import main as program
@@ -27,7 +30,9 @@ from deployments.main import (
     prepare_database,
     show_notes,
     wait_until_ready,
+    watch,
 )
+from deployments.rollout.deploy import GB, RAY_BYTES, REPLICA_BYTES, memory_warning
 from deployments.rollout.serve_config import read_config
 from tests.deployments.forked import run_forked
 from tests.promises.conftest import config_without_weights
@@ -121,15 +126,18 @@ def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int, mo
     program = partial(run_program, tmp_path, module=module)
     status, output, errors = program(HOST="127.0.0.1", PORT=str(taken_port))
     assert (status, output) == (1, "")
-    assert errors.startswith("HOST and PORT") and "already in use" in errors, errors
+    assert errors.startswith("HOST and PORT"), errors
+    assert errors.endswith("; set PORT to a free port\n"), errors
     address = f"192.0.2.1:{taken_port}"
     settings = {"CLUSTER_ADDRESS": address, "DATABASE_URL": "", "STORAGE_SHARED": "on"}
     status, output, errors = program(**settings)
     assert (status, output) == (1, "")
     assert errors.startswith("CLUSTER_ADDRESS"), errors
+    assert errors.endswith("; set the port of CLUSTER_ADDRESS to a free port\n"), errors
     status, output, errors = program(RAY_DASHBOARD_PORT=str(taken_port))
     assert (status, output) == (1, "")
     assert errors.startswith(f"RAY_DASHBOARD_PORT is {taken_port}, where nothing"), errors
+    assert errors.endswith("; set RAY_DASHBOARD_PORT to a free port\n"), errors
 
 
 @pytest.mark.parametrize("text", [None, "[]", "applications: ["])
@@ -232,8 +240,9 @@ def test_each_start_for_this_machine_alone_links_on_a_terminal(
             output = capsys.readouterr().out
             consoles += re.findall(r"^  Console    (.+)$", output, re.MULTILINE)
             assert ("once, within 10 minutes" in output) == (is_alone and is_terminal)
-            command = rf"env ANTIPHON_DATA={tmp_path} HOST={host} PORT=8123 \S*antiphon login-link"
-            assert bool(re.search(command, output)) == (is_alone and not is_terminal)
+            command = rf"env ANTIPHON_DATA={tmp_path} HOST={host} PORT=8123 \S*antiphon "
+            assert bool(re.search(f"{command}login-link", output)) == (is_alone and not is_terminal)
+            assert bool(re.search(f"{command}set-password --new-email", output)) == (not is_alone)
     links = consoles[2::4]
     assert len(consoles) == 8 and links[0] != links[1]
     for console in consoles:
@@ -242,11 +251,64 @@ def test_each_start_for_this_machine_alone_links_on_a_terminal(
         assert token.startswith("login_") == (console in links)
 
 
+def test_a_start_with_too_little_free_memory_says_what_it_needs() -> None:
+    config = config_without_weights()
+    need = RAY_BYTES + 4 * REPLICA_BYTES  # its engines have no weights
+    assert memory_warning(config, need) is None
+    warning = memory_warning(config, 1_800_000_000)
+    assert warning is not None and "CHAT_MODEL" in warning
+    assert warning.startswith("1.8 GB of memory are free, and the service with its models needs")
+    whole = read_config(PROJECT_DIR / "serve_config.yaml")
+    assert memory_warning(whole, need) is not None
+
+
+def test_the_service_says_what_memory_killed_and_when_nothing_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    logs = tmp_path / "ray/ray/session_latest/logs"
+    logs.mkdir(parents=True)
+    answers: list[dict[str, Any] | None] = [{}, None, {}, None, None, None, {}]
+    killed = (
+        "[state-dump] 8 Workers (tasks / actors) killed due to memory pressure (OOM), 0 crashed"
+    )
+
+    def ask(url: str) -> tuple[int, dict[str, Any]] | None:
+        if not answers:
+            raise KeyboardInterrupt
+        if len(answers) == 4:
+            (logs / "raylet.err").write_text(f"{killed}\n")
+        return None if (body := answers.pop(0)) is None else (200, body)
+
+    monkeypatch.setattr(program, "ask", ask)
+    monkeypatch.setattr(program, "WATCH_S", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        watch(load_settings())
+    lines = capsys.readouterr().out.splitlines()
+    silent = next(line for line in lines if "does not answer any more" in line)
+    deaths = next(line for line in lines if "for lack of memory" in line)
+    assert deaths.startswith("Ray has ended 8 processes") and "CHAT_MODEL" in deaths
+    assert len(lines) == 4 and lines.index(silent) == 0 + (lines[0] == deaths)
+    assert lines[-1].endswith("answers again.")
+
+
+def test_a_stop_ends_although_serve_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "shutdown", ended.set)
+    monkeypatch.setattr(serve, "status", threading.Event().wait)  # as without a controller
+    monkeypatch.setattr(program, "SERVE_STOP_S", 0.1)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    program.stop(None)
+    assert ended.is_set()
+
+
 def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = read_config(PROJECT_DIR / "configs" / "serve_gpu.yaml")
-    show_notes(config)
+    show_notes(config, 64 * GB)
     assert "  Chat       svc/slm-3b-int4, by HuggingFaceTB" in capsys.readouterr().out
     [chat] = [
         entry
@@ -258,7 +320,7 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
     broken.write_text("engine: [")
     for wrong in ({"model": "llm/none"}, {"model": str(broken)}, {"modle": "x"}, None):
         chat["user_config"] = wrong
-        show_notes(config)
+        show_notes(config, 64 * GB)
     assert not capsys.readouterr().out
 
 

@@ -235,7 +235,8 @@ def test_the_login_link_command_needs_a_service_alone_on_its_machine(
     link = output_of(capsys, "login-link")
     assert link.startswith("http://127.0.0.1:8123/console#login=login_")
     monkeypatch.setenv("PUBLIC_URL", "https://speech.example")
-    with pytest.raises(SystemExit, match="serves other machines"):
+    remedy = "`antiphon set-password --new-email you@example.com`"
+    with pytest.raises(SystemExit, match=f"serves other machines.*{remedy}"):
         main(["login-link"])
 
 
@@ -399,7 +400,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 def test_a_service_does_not_start_with_new_secrets_beside_its_old_database(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").unlink()
-    with pytest.raises(SettingsError, match="run `python -m deployments.operator accept-secrets`"):
+    with pytest.raises(SettingsError, match="run `antiphon accept-secrets`"):
         load_settings()
     assert not (tmp_path / "secrets.json").exists()
     main(["accept-secrets"])

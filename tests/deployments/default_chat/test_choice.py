@@ -1,5 +1,6 @@
 """Which chat model `model: auto` stands for."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from configs.settings import PROJECT_DIR
 from deployments.default_chat.choice import resolved
 from deployments.main import show_notes
 from deployments.replicas import choice
+from deployments.rollout.deploy import GB
 from deployments.rollout.serve_config import read_config
 from tests.deployments.rollout.test_deploy import entry
 from tests.deployments.test_main import run_program
@@ -87,7 +89,7 @@ def test_a_model_that_the_operator_names_is_kept(
     entry(config, "Chat")["user_config"] = {"model": "llm/qwen3_8b"}
     monkeypatch.setenv("CHAT_MODEL", MIDDLE)
     assert resolved(config) == config
-    show_notes(config)
+    show_notes(config, 64 * GB)
     assert "CHAT_MODEL is not used: Chat names its model" in capsys.readouterr().out
 
 
@@ -95,11 +97,30 @@ def test_the_start_names_what_answers_what_comes_and_what_is_better(
     here: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here.remove(LARGE)
-    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")))
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB)
     first, second, third = capsys.readouterr().out.splitlines()
     assert first.startswith("  Chat       svc/slm-0.5b-q4: 0.5 billion")
     assert second == "  Chat       svc/slm-1.5b-q4 will answer after its download"
     assert third.endswith("CHAT_MODEL=llm/qwen3_4b or CHAT_MODEL=llm/qwen3_8b make run")
+
+
+@pytest.mark.parametrize(
+    ("free_gb", "better"), [(2, ""), (12, "llm/qwen3_4b"), (16, "llm/qwen3_4b llm/qwen3_8b")]
+)
+def test_only_better_models_that_fit_are_named(
+    here: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    free_gb: int,
+    better: str,
+) -> None:
+    monkeypatch.setattr(choice, "free_bytes", lambda: free_gb * GB)
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), free_gb * GB)
+    notes = capsys.readouterr().out
+    assert " ".join(re.findall(r"CHAT_MODEL=(\S+)", notes)) == better
+    reason = f"Chosen because only {free_gb}.0 GB of memory were free"
+    assert (reason in notes) == (free_gb < 9.5)
+    assert ("9.5 GB (llm/qwen2_5_coder_1_5b)" in notes) == (free_gb < 9.5)
 
 
 def test_an_unknown_model_ends_the_start_with_the_list(tmp_path: Path) -> None:

@@ -1,14 +1,26 @@
 """What `antiphon doctor` says of the running service."""
 
 import logging
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from configs.settings import load_settings
+from configs.settings import Settings, load_settings
 from deployments.cli import doctor
-from deployments.cli.doctor import Problem, check_chat, check_service, check_storage
+from deployments.cli.doctor import Problem, check_chat, check_ports, check_service, check_storage
+from tests.servers import free_port
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setenv("PORT", str(free_port()))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    return load_settings()
+
 
 COMING = {"model": "svc/large", "got_bytes": 420, "size_bytes": 1000}
 
@@ -50,10 +62,65 @@ def test_the_doctor_says_which_chat_model_answers_and_which_comes(
     ],
 )
 def test_the_doctor_says_why_the_service_is_degraded_and_what_to_do(
-    status: int, report: dict[str, Any], line: str
+    settings: Settings, status: int, report: dict[str, Any], line: str
 ) -> None:
+    ask = lambda: (status, {"degraded": [*report]} | report)  # noqa: E731
     with pytest.raises(Problem, match=f"^{line}"):
-        check_service(lambda: (status, {"degraded": [*report]} | report))
+        check_service(settings, ask, lambda: None)
+
+
+def application(status: str) -> dict[str, Any]:
+    return {"status": status, "message": "x", "deployments": {}}
+
+
+LOADING = (503, {"message": "not ready: STT"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "in_ray", "line"),
+    [
+        (None, None, "does not run"),
+        (None, {}, "is starting: no gateway answers"),
+        (
+            LOADING,
+            {"gateway": application("RUNNING"), "models": application("DEPLOYING")},
+            "is starting: /readyz is 503: not ready: STT",
+        ),
+        (LOADING, {"models": application("RUNNING")}, "FIX .*STT; the log has the cause"),
+        (LOADING, {"models": application("DEPLOY_FAILED")}, "FIX .*STT; models: x"),
+        (None, {"gateway": application("RUNNING")}, "FIX no gateway answers; the log"),
+    ],
+)
+def test_the_doctor_tells_a_start_from_a_failure_and_names_memory(
+    settings: Settings,
+    answer: tuple[int, dict[str, Any]] | None,
+    in_ray: dict[str, Any] | None,
+    line: str,
+) -> None:
+    def found() -> str:
+        try:
+            return check_service(settings, lambda: answer, lambda: in_ray)
+        except Problem as problem:
+            return f"FIX {problem}"
+
+    assert re.match(line, found())
+    logs = settings.data_dir / "ray/ray/session_latest/logs"
+    logs.mkdir(parents=True)
+    (logs / "raylet.err").write_text("8 Workers (tasks / actors) killed due to memory pressure")
+    is_running = answer is not None or in_ray is not None
+    assert ("; Ray has ended 8 processes" in found()) == is_running
+
+
+def test_the_doctor_knows_a_dashboard_port_of_its_own_ray(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = listener.getsockname()[1]
+        monkeypatch.setenv("RAY_DASHBOARD_PORT", str(number))
+        own = check_ports(settings, dict)
+        assert own.endswith(f"free, {number} is used by the Ray of this service")
+        with pytest.raises(Problem, match="already in use.*; set HOST or RAY_DASHBOARD_PORT"):
+            check_ports(settings, lambda: None)
 
 
 def test_the_doctor_asks_the_service_for_its_readiness_once(

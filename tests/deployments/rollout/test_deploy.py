@@ -541,6 +541,16 @@ def test_a_service_that_does_not_run_is_a_sentence(
     assert message.endswith("with the same RAY_DASHBOARD_PORT and CLUSTER_ADDRESS?")
 
 
+def test_the_dashboard_of_another_service_is_named_with_the_remedy(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
+) -> None:
+    wrong = {"error": "Forbidden: Invalid authentication token"}
+    monkeypatch.setattr(_Handler, "do_GET", lambda handler: handler._answer(wrong, 403))
+    message = refused(capsys, write(tmp_path, config_without_weights()))
+    assert f"http://127.0.0.1:{cluster.server_port} refuses the token" in message
+    assert "set RAY_DASHBOARD_PORT to the port of this one" in message
+
+
 def test_on_exposed_clusters_the_command_sends_the_cluster_token(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
