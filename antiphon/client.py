@@ -68,7 +68,7 @@ TIMEOUT = httpx.Timeout(10.0, read=600.0, write=600.0)  # seconds; a model may b
 RETRIED_STATUSES = (429, 502, 503, 504)
 MAX_RETRY_AFTER_S = 30.0  # a longer wait is left to the caller
 
-Audio = bytes | Path | tuple[str, bytes]  # a file, or its content with or without a name
+Audio = bytes | str | Path | tuple[str, bytes]  # a file, or its content with or without a name
 Script = Sequence[ScriptTurn]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -94,19 +94,21 @@ class Request(Generic[T]):
         return {"method": self.method, "url": self.path, "headers": headers, **self.options}
 
 
-def checked(build: Callable[P, T]) -> Callable[P, T]:
-    """Make a function with typed options raise TypeError for any other keyword."""
-    parameters = signature(build).parameters
-    annotations = [parameter.annotation for parameter in parameters.values()]
+def checked(build: Callable[P, T], method: str) -> Callable[P, T]:
+    """Make the function behind `method` raise TypeError, with the name of the method, for arguments
+    that it does not take, including keywords that its typed options lack."""
+    usual = signature(build)
+    annotations = [parameter.annotation for parameter in usual.parameters.values()]
     bodies = [get_args(option)[0] for option in annotations if get_origin(option) is Unpack]
-    if not bodies:
-        return build
-    names = {*parameters, *bodies[0].__annotations__}
+    names = {name for body in bodies for name in (*usual.parameters, *body.__annotations__)}
 
     @wraps(build)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in kwargs.keys() - names:
-            method = build.__name__.removeprefix("_")
+        try:
+            usual.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{method}(): {error}; options are given by name") from None
+        for name in kwargs.keys() - names if bodies else ():
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}")
         return build(*args, **kwargs)
 
@@ -117,7 +119,10 @@ class operation(Generic[P, T]):  # used as a method
     """A method of either client that sends the request which `build` returns."""
 
     def __init__(self, build: Callable[P, Request[T]]) -> None:
-        self._build = checked(build)
+        self._build = build
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._build = checked(self._build, name)
 
     @overload
     def __get__(self, client: "Antiphon", owner: type) -> Callable[P, T]: ...
@@ -139,8 +144,11 @@ class streamed(Generic[P, T]):
     """
 
     def __init__(self, build: Callable[P, Request[Any]], read: Callable[[Any], T | None]) -> None:
-        self._build = checked(build)
+        self._build = build
         self._read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._build = checked(self._build, name)
 
     @overload
     def __get__(self, client: "Antiphon", owner: type) -> Callable[P, Iterator[T]]: ...
@@ -161,9 +169,13 @@ def given(**fields: Any) -> dict[str, Any]:
 
 def _file(audio: Audio) -> tuple[str, bytes]:
     """Return the name and the content of a file, read at once so that a retry can send it again."""
-    if isinstance(audio, Path):
-        return audio.name, audio.read_bytes()
-    return audio if isinstance(audio, tuple) else ("audio", audio)
+    if isinstance(audio, str | Path):
+        return Path(audio).name, Path(audio).read_bytes()
+    if isinstance(audio, bytes):
+        return "audio", audio
+    if isinstance(audio, tuple):
+        return audio
+    raise TypeError(f"audio: a path, bytes, or a name with bytes, not {type(audio).__name__}")
 
 
 def _bytes(answer: httpx.Response) -> bytes:

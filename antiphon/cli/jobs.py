@@ -3,12 +3,14 @@ while it is idle."""
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from antiphon import Antiphon
+from antiphon.cli.pronunciations import find
 from antiphon.cli.service import CommandGroup, ServiceClient, check_target, end, pass_service
 from antiphon.client import Request, given
 
@@ -32,6 +34,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("-v", "--voice", help="Voice for a text. Default: by language.")
 @click.option("-l", "--language", help="Language of a recording. Default: detected.")
 @click.option("-c", "--chapters", help="Chapters to read, such as 1,3-5. Default: all marked x.")
+@click.option("-p", "--pronunciations", multiple=True, help="Dictionary for a text; repeatable.")
 @click.option("--speakers", is_flag=True, help="Label the speakers of a recording.")
 @pass_service
 def job(
@@ -39,6 +42,7 @@ def job(
     /,
     file: Path,
     output: Path | None,
+    pronunciations: tuple[str, ...],
     speakers: bool,
     **options: str | None,
 ) -> None:
@@ -47,7 +51,7 @@ def job(
     \b
     antiphon job interview.mp3 -o interview.docx --speakers
     antiphon job book.epub
-    antiphon job book.epub -o book.m4b --chapters 2-14
+    antiphon job book.epub -o book.m4b --chapters 2-14 -p Names
 
     The job continues on the service if you stop this command: see `antiphon jobs`.
     """
@@ -57,7 +61,11 @@ def job(
             raise click.UsageError(f"-o: required, such as -o {file.stem}.srt for a transcript")
         if unused := given(language=options["language"], speakers="true" if speakers else None):
             raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a text")
-        fields = given(chapters=options["chapters"], voice=options["voice"])
+        fields = given(
+            chapters=options["chapters"],
+            voice=options["voice"],
+            pronunciations=_ids(service, pronunciations),
+        )
         return _show_chapters(service, file, fields)
     suffix = output.suffix.lower()
     is_transcript = suffix in TRANSCRIPTS
@@ -70,13 +78,22 @@ def job(
     labels = "true" if speakers else None
     if is_transcript:
         source = "recording"
-        unused = given(voice=options["voice"], chapters=options["chapters"])
+        unused = given(
+            voice=options["voice"],
+            chapters=options["chapters"],
+            pronunciations=pronunciations or None,
+        )
     else:
         source, unused = "text", given(language=options["language"], speakers=labels)
     if unused:
         raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a {source}")
     check_target(output)
-    fields = given(output_format=suffix[1:], speaker_labels=labels, **options)
+    fields = given(
+        output_format=suffix[1:],
+        speaker_labels=labels,
+        pronunciations=_ids(service, pronunciations),
+        **options,
+    )
     path, field = ("transcriptions", "audio") if is_transcript else ("speech", "document")
     with service.client() as client, file.open("rb") as upload:
         files = {field: (file.name, upload.read())}
@@ -133,6 +150,11 @@ def _save(service: ServiceClient, client: Antiphon, job: dict[str, Any], output:
     service.show(job, f"{output}: {job['duration']:.0f} s of audio; job {job['id']}")
 
 
+def _ids(service: ServiceClient, dictionaries: Sequence[str]) -> list[str] | None:
+    """Return the ids of dictionaries that are named by name or id, or None if there are none."""
+    return [find(service, name) for name in dictionaries] or None
+
+
 def _warn(service: ServiceClient, answer: dict[str, Any]) -> None:
     """Print the warnings of an answer for people; `--json` prints the answer with them."""
     for warning in () if service.as_json else answer["warnings"]:
@@ -170,7 +192,7 @@ def _place(client: Antiphon, job: dict[str, Any]) -> str:
     return f"waiting for its turn{behind}; jobs run while the machine is not busy with other work"
 
 
-def _show_chapters(service: ServiceClient, file: Path, fields: dict[str, str]) -> None:
+def _show_chapters(service: ServiceClient, file: Path, fields: dict[str, Any]) -> None:
     """Print what a job would read of a text; chapters that it leaves out have no `x`."""
     with service.client() as client:
         files = {"document": (file.name, file.read_bytes())}

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api.http.bodies import Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
 from api.http.routing import PrincipalDep, SpeechDep, make_router
-from pipelines.text.lexicon import Pronunciation, read_pls, write_pls
+from pipelines.text.lexicon import STORED, Pronunciation, read_pls, write_pls
 from pipelines.tts.dictionaries import MAX_ENTRIES, DictionaryRef
 
 router = make_router("text to speech", scope="tts")
@@ -103,7 +103,8 @@ async def read_dictionary(
     if query.format == "pls":
         return Response(write_pls(entries), media_type="application/pls+xml")
     content = {"version": query.version or row.version, "size": len(entries), "entries": entries}
-    return ShownDictionary(**row.model_dump(exclude={"content"}) | content)
+    shown = row.model_dump(exclude={"content"}) | content
+    return ShownDictionary.model_validate(shown, context=STORED)
 
 
 @router.put("/pronunciations/{dictionary_id}", summary="Replace a pronunciation dictionary")

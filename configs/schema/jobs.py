@@ -43,5 +43,6 @@ class HeadingWords(StrictModel):
     names: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
     extras: tuple[str, ...] = ()

@@ -8,9 +8,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
+from unicodedata import normalize
 from xml.etree import ElementTree
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from configs.load import load_yaml
 from pipelines.errors import InvalidRequest
@@ -33,17 +42,34 @@ _SIGNS = {
 _STRESS = re.compile(r"([A-Z]+)([012])")  # ARPABET marks stress behind the vowel
 
 
+# Anything but decomposed IPA with its extensions, tones, brackets and marks between words, and the
+# marks that keyboards have in their place.
+_UNKNOWN = re.compile(
+    "[^a-zæçðøħŋœβθχⁿǀ-ǃ\u0250-\u036f\u1d00-\u1dff\u2190-\u2199\ua700-\ua71f"
+    r"\s.,:;'’‿|‖()/\[\]-]"
+)
+STORED = {"stored": True}
+"""Validation context of entries that were saved before their signs were checked."""
+
+
 def to_ipa(phonemes: str, alphabet: str) -> str:
-    """Converts phonemes to IPA. Raises ValueError for an unknown alphabet or no sound."""
+    """Converts phonemes to IPA. Raises ValueError for an unknown alphabet or sign, or no sound."""
+    ipa = convert(phonemes, alphabet)
+    if not any(map(str.isalpha, ipa.strip("ˈˌː"))):
+        raise ValueError("the phonemes have no sound")
+    if unknown := dict.fromkeys(_UNKNOWN.findall(normalize("NFD", ipa))):
+        raise ValueError(f"the phonemes have signs unknown in {alphabet}: {' '.join(unknown)}")
+    return ipa
+
+
+def convert(phonemes: str, alphabet: str) -> str:
+    """Converts phonemes to IPA; other signs stay. Raises ValueError for an unknown alphabet."""
     if alphabet not in _ALPHABETS:
         raise ValueError(f"alphabet: {', '.join(_ALPHABETS)}")
     if alphabet == "cmu-arpabet":
         phonemes = _STRESS.sub(r"\2\1", phonemes)
     signs = _ALPHABETS[alphabet]
-    phonemes = _SIGNS[alphabet].sub(lambda sign: signs[sign[0]], phonemes)
-    if not any(map(str.isalpha, phonemes.strip("ˈˌː"))):
-        raise ValueError("the phonemes have no sound")
-    return phonemes
+    return _SIGNS[alphabet].sub(lambda sign: signs[sign[0]], phonemes)
 
 
 class Pronunciation(BaseModel):
@@ -63,10 +89,12 @@ class Pronunciation(BaseModel):
 
     @property
     def ipa(self) -> str | None:
-        return self.phoneme and to_ipa(self.phoneme, self.alphabet)
+        return self.phoneme and convert(self.phoneme, self.alphabet)
 
     @model_validator(mode="after")
-    def _can_be_spoken(self) -> Self:
+    def _can_be_spoken(self, info: ValidationInfo) -> Self:
+        if self.phoneme and info.context is not STORED:
+            to_ipa(self.phoneme, self.alphabet)
         if not (self.ipa or (self.alias and self.alias.strip())) or not self.grapheme.strip():
             raise ValueError("needs a grapheme, and a phoneme or an alias")
         return self

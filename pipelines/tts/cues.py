@@ -11,7 +11,7 @@ from math import log10
 
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
-from pipelines.text.lexicon import to_ipa
+from pipelines.text.lexicon import convert, to_ipa
 from pipelines.text.markup import Token
 from pipelines.tts import reasoning
 
@@ -183,7 +183,7 @@ def _pronounced(cue: re.Match[str], dropped: dict[str, None]) -> Iterator[Token]
         alphabet = given.get("alphabet", "ipa")
     elif not word:  # the letters of IPA, for voices that take no phonemes
         written = cue["cartesia"] or cue["slashed"] or cue["braced"]
-        phonemes = to_ipa(written, "rime") if cue["braced"] else written.replace("|", "")
+        phonemes = convert(written, "rime") if cue["braced"] else written.replace("|", "")
         word = _NOT_SAID.sub("", phonemes)
     inside = next(filter(None, map(cue.group, _PRONOUNCED)))
     try:

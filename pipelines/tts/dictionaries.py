@@ -12,7 +12,7 @@ from db.voices.pronunciations import PronunciationDictionary, dictionaries_of
 from pipelines.errors import InvalidRequest, NotFound
 from pipelines.storage.encryption import Encryption
 from pipelines.tasks import TtlCache
-from pipelines.text.lexicon import Lexicon, Pronunciation
+from pipelines.text.lexicon import STORED, Lexicon, Pronunciation
 from pipelines.tts.voices import REMEMBERED_S, parse_id
 
 MAX_DICTIONARIES = 20
@@ -155,4 +155,4 @@ class Dictionaries:
         if (row := session.exec(query).first()) is None:
             raise NotFound(_NO_DICTIONARY)
         content = self._encryption.decrypt(row.content, content_about(row.id))
-        return row, _VERSIONS.validate_json(content)
+        return row, _VERSIONS.validate_json(content, context=STORED)

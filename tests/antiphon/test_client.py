@@ -44,7 +44,7 @@ def test_every_method_waits_for_its_result(client: Antiphon, tmp_path: Path) -> 
     assert b"".join(client.stream_speech("Good morning.", response_format="pcm"))
     file = tmp_path / "a.wav"
     file.write_bytes(SPEECH)
-    for audio in (SPEECH, file, ("a.wav", SPEECH)):
+    for audio in (SPEECH, file, str(file), ("a.wav", SPEECH)):
         assert isinstance(client.transcribe(audio, timestamps=True)["text"], str)
     assert client.chat("Hello")["choices"][0]["message"]["content"]
     told = client.stream_chat([{"role": "user", "content": "Hello"}])
@@ -98,6 +98,13 @@ def test_a_misspelt_option_is_a_type_error_before_any_request(client: Antiphon) 
     for method, arguments in methods.items():
         with pytest.raises(TypeError, match="unexpected keyword argument 'vocie'"):
             getattr(client, method)(*arguments, vocie="Greta")
+        too_many = [*arguments, *"abc"]
+        with pytest.raises(TypeError, match=rf"^{method}\(\): too many positional arguments"):
+            getattr(client, method)(*too_many)
+    with pytest.raises(TypeError, match=r"^voice\(\): missing a required argument"):
+        client.voice()  # type: ignore[call-arg]
+    with (PROJECT_DIR / "README.md").open("rb") as file, pytest.raises(TypeError, match="a path"):
+        client.transcribe(file)  # type: ignore[call-overload]
 
 
 async def test_the_same_methods_are_awaited(server: Server) -> None:

@@ -21,6 +21,7 @@ from tests.clients.console_page import (
     press,
     record_requests,
     run,
+    unfold,
     wait_until,
 )
 from tests.clients.test_console_voices import ADD
@@ -260,6 +261,7 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
     assert "Ton · chapters 1, 3 · M4B · created " in run(page, ROW)
     asyncio.run(do_next(services))
+    wait_until(page, f"{ROW}.includes(' · ended ')")
     press(page, "Show the result of tale.md")
     press(page, "Two · 0:01")
     wait_until(page, "document.querySelector('.player:not([hidden]) audio').currentTime > 0")
@@ -268,6 +270,28 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     assert run(page, kind) == "audio/mp4"  # downloaded while its player is paused
     assert run(page, "at('a[download]').pathname").startswith("/files/")
     assert run(page, "at('a[download]').download") == "tale.m4b"
+
+
+def test_a_book_is_spoken_with_the_chosen_dictionary(page: Page, services: Services) -> None:
+    go(page, "speak/pronunciations")
+    press(page, "New dictionary")
+    fill(page, Name="Rivers", Word="Weir", Said_as="a wall across a river, " * 6)
+    press(page, "Save")
+    wait_until(page, "said() === 'Version 1 is saved.'")
+    go(page, "jobs/speech")
+    for is_named in (False, True):
+        page.call(CHOOSE_BOOK, "tale.md", "# One\n\nThe Weir.")
+        wait_until(page, "document.body.innerText.includes('1 of 1 chapter')")
+        if is_named:
+            unfold(page)
+            run(page, "(labelled('Rivers').click(), true)")
+        press(page, "Create the audio")
+        wait_until(page, f"{ROW}?.includes('waiting for its turn')")
+        asyncio.run(do_next(services))
+        wait_until(page, f"{ROW}.includes(' · ended ')")
+    length = "Number(/(\\d+):(\\d+) of audio/.exec(one.innerText)[2])"
+    named, plain = run(page, f"all('.queue-row').map((one) => {length})")
+    assert named > plain + 3
 
 
 def test_a_book_stays_chosen_after_a_failure_that_passes(

@@ -127,6 +127,8 @@ def test_markup_and_the_lines_of_several_speakers_are_explained_and_spoken(signe
     path, body = run(signed_in, "sent[0]")
     assert path == "/tts-synthesize" and "text" not in body
     (first, second) = body["script"]
+    voices = run(signed_in, "at('.history-row .hint').textContent.split(' · ')[0]")
+    assert voices == "By the language of the text, Bass"
     assert first == {"text": "Shall we go?"}
     assert (second["text"], second["pause"], len(second["voice"])) == ("Yes.", 0.2, 36)
     assert run(signed_in, "at('.words').textContent") == "Shall we go?\nYes."
@@ -211,6 +213,27 @@ def test_a_dictionary_is_made_changed_restored_exported_imported_used_and_delete
     wait_until(signed_in, "!at('#entries')")
     press(signed_in, "Speech")
     wait_until(signed_in, "!labelled('Products')")
+
+
+def test_saving_a_dictionary_takes_the_entry_in_the_form(signed_in: Page) -> None:
+    go(signed_in, "speak/pronunciations")
+    press(signed_in, "New dictionary")
+    fill(signed_in, Name="Rivers", Word="Weir")
+    press(signed_in, "Save")
+    assert "Write how it is pronounced" in wait_until(signed_in, "failed()")
+    fill(signed_in, Said_as="weer")
+    press(signed_in, "Close")  # asks, since the entry would be lost
+    press(signed_in, "Go back")
+    press(signed_in, "Save")
+    wait_until(signed_in, "said() === 'Version 1 is saved.'")
+    assert "weer" in run(signed_in, "rows('#entries')[0]")
+    press(signed_in, "Edit the entry Weir")
+    fill(signed_in, Said_as="wear")
+    press(signed_in, "Save")
+    wait_until(signed_in, "said() === 'Version 2 is saved.'")
+    assert "wear" in run(signed_in, "rows('#entries').join()")
+    press(signed_in, "Close")
+    wait_until(signed_in, "!at('#entries')")
 
 
 @pytest.mark.slow

@@ -173,9 +173,12 @@ def test_voices_are_found_by_words_and_kept_as_favourites(signed_in: Page) -> No
 def test_a_file_is_transcribed_with_words_speakers_and_subtitles(signed_in: Page) -> None:
     go(signed_in, "listen")
     unfold(signed_in)
-    run(signed_in, "(labelled('Label speakers').click(), true)")
     signed_in.call(ADD.replace(".voices", ".listen"), 4)
     wait_until(signed_in, "all('.word').length > 1")
+    assert not run(signed_in, "at('.speaker-name')")
+    run(signed_in, "(labelled('Label speakers').click(), true)")
+    press(signed_in, "Repeat the transcription of 0.wav with the options now chosen")
+    wait_until(signed_in, "at('.speaker-name')")
     fill(signed_in, Speaker_A="Ann")
     assert run(signed_in, "at('.speaker-name').innerText").startswith("Ann")
     signed_in.call(KEEP_FILES)

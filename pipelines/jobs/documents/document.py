@@ -10,7 +10,7 @@ from dataclasses import replace
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
-from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters
+from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
 from pipelines.jobs.file_kinds import (
     TEXTUAL,
     UTF_16_MARKS,
@@ -90,9 +90,16 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
         return Book(title, (Chapter(title, text),))
     text, notes = _without_notes(text)
     if not name.lower().endswith((".md", ".markdown")):
-        chapters, page_numbers = plain_chapters(text, title)
-        left_out = LeftOut(notes=notes, page_numbers=page_numbers)
-        return Book(title, _without_note_titles(chapters, notes), left_out=left_out)
+        first_line, author = title_and_author(text)
+        chapters, page_numbers = plain_chapters(text, first_line or title)
+        if first_line and chapters[0].text.strip():  # no chapter begins at that line
+            title = first_line
+        return Book(
+            title=title,
+            chapters=_without_note_titles(chapters, notes),
+            author=author,
+            left_out=LeftOut(notes=notes, page_numbers=page_numbers),
+        )
     fields = dict[str, str]()
     if front := _FRONT_MATTER.match(text):
         fields = dict(_FIELD.findall(front[1]))

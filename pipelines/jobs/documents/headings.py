@@ -49,7 +49,13 @@ _TITLE = re.compile(r"[.:]?(?:[ \t]{1,4}([^\sa-zà-öø-ÿа-я](?:.{0,79}\S)?)|
 _SUBTITLE = re.compile(
     r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я](?:[^\n]{0,59}[^\s.!?…:,;”\"])?)[ \t]*+\n[ \t]*+\n"
 )
-_FIRST_LINE = re.compile(r"\s*+(?=[^\n]{0,79}[^\W\d_])([^\n]{0,79}[^\s.!?…:,;])[ \t]*+\n[ \t]*+\n")
+_BY = "|".join(sorted({word for row in _ROWS for word in row.by}))
+# The title of a text, alone or above the line with its author: "by Ann Hill".
+_TITLE_LINES = re.compile(
+    r"\s*+(?=[^\n]{0,79}[^\W\d_])(?P<title>[^\n]{0,79}[^\s.!?…:,;])[ \t]*+\n"
+    rf"(?:\s{{0,9}}+(?i:{_BY})[ \t]{{1,4}}(?P<author>(?!\d){_CAPITAL}[^\n]{{0,59}}[^\s.!?…:,;])"
+    r"[ \t]*+(?:\n[ \t]*+\n|\Z)|[ \t]*+\n)"
+)
 _NUMBERED = re.compile(rf"(?:(?P<noun>{_NOUNS}) )?(?P<rest>.{{1,80}}?)[.:]?", re.IGNORECASE)
 _LONE_LINE = re.compile(r"(?:\A|\n[ \t]*\n)[ \t]{0,40}([^\s][^\n]{0,59})$", re.MULTILINE)
 # The page at the end of an entry in a table of contents.
@@ -87,11 +93,15 @@ class _NumberWords:
         return word in self.spelled or self.listed.fullmatch(word) is not None
 
 
+def title_and_author(text: str) -> tuple[str, str]:
+    """Return the title and the author in the first lines of a plain text, each empty if absent."""
+    lines = _TITLE_LINES.match(text)
+    return (lines["title"], lines["author"] or "") if lines else ("", "")
+
+
 def plain_chapters(text: str, title: str) -> tuple[list[Chapter], int]:
     """Return the chapters of a plain text, and the number of page numbers that are left out.
-    `title` is that of a text without a title line."""
-    first = _FIRST_LINE.match(text)
-    title = first[1] if first else title
+    `title` is that of the text before the first chapter."""
     at = 0
     spoken = ""  # the number of a chapter as digits, which are read in every language
     headings = _without_entries(text, _headings(text))

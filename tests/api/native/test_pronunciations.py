@@ -1,6 +1,7 @@
 """Pronunciation dictionaries: CRUD with versions, PLS, and their use by the speech endpoints."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -122,6 +123,7 @@ async def test_documents_of_others_are_imported(client: httpx.AsyncClient, auth:
         ({"entries": [{"grapheme": "a"}]}, ["entries.0"]),
         ({"entries": [{"grapheme": " ", "alias": "a"}]}, ["entries.0"]),
         ({"entries": [{"grapheme": "a", "phoneme": "!"}]}, ["entries.0", "no sound"]),
+        ({"entries": [{"grapheme": "a", "phoneme": "w33r!"}]}, ["entries.0", "in ipa: 3 !"]),
         ({"entries": [{"grapheme": "a" * 101, "alias": "a"}]}, ["entries.0.grapheme", "100"]),
         ({"entries": [{"grapheme": "a", "alias": "b", "language": "en-US"}]}, ["language"]),
         ({"entries": [{"grapheme": "a", "alias": "b", "alphabet": "q"}]}, ["alphabet", "ipa"]),
@@ -139,6 +141,22 @@ async def test_a_wrong_dictionary_is_refused(
 ) -> None:
     body = {"name": "n", "entries": ENTRIES} | body
     assert_fault(await client.post("/pronunciations", json=body, headers=auth), words)
+
+
+async def test_entries_saved_before_signs_were_checked_are_read_and_spoken(
+    client: httpx.AsyncClient, auth: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = {"grapheme": "Weir", "phoneme": "w33r!"}
+    nasal = {"grapheme": "Rouen", "phoneme": "ʁwã"}  # with a composed letter
+    with monkeypatch.context() as before:
+        before.setattr("pipelines.text.lexicon._UNKNOWN", re.compile("(?!)"))
+        made = await make(client, auth, entries=[entry])
+    path = f"/pronunciations/{made['id']}"
+    assert (await client.get(path, headers=auth)).json()["entries"] == with_defaults([entry])
+    body = {"text": "The Weir.", "pronunciations": [made["id"]]}
+    assert (await client.post("/tts-synthesize", json=body, headers=auth)).status_code == 200
+    body = {"name": "Names", "entries": [nasal]}
+    assert (await client.put(path, json=body, headers=auth)).status_code == 200
 
 
 async def test_a_workspace_has_at_most_20(client: httpx.AsyncClient, auth: Headers) -> None:

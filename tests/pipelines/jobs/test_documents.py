@@ -31,6 +31,25 @@ def archive(*names: str) -> bytes:
     return target.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("text", "title", "author"),
+    [
+        ("The Lighthouse Keeper\nby Ann Hill\n\nIt was dark.", "The Lighthouse Keeper", "Ann Hill"),
+        ("The Keeper\n\nBY ANN HILL\n\nChapter 1\n\nIt was dark.", "The Keeper", "ANN HILL"),
+        ("Der Wärter\nvon Änne Hügel\n\nErster Teil\n\nEs war.", "Der Wärter", "Änne Hügel"),
+        ("The Keeper\n\nBy Monday it was dark.", "The Keeper", ""),
+        ("The keeper came\nby night\n\nto the house.", "book", ""),
+        ("Chapter 1\n\nIt was dark.", "book", ""),
+    ],
+)
+def test_the_first_lines_of_a_text_name_title_and_author(
+    text: str, title: str, author: str
+) -> None:
+    book = read(text)
+    assert (book.title, book.author) == (title, author)
+    assert book.chapters[0].title in (title, "Chapter 1")
+
+
 def test_a_plain_text_is_one_chapter() -> None:
     text = "# Not a heading.\r\n\r\nA *paragraph*."
     assert read("\ufeff" + text, "My book.txt") == Book(

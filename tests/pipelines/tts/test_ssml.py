@@ -215,6 +215,7 @@ def test_usual_notations_are_left_to_normalisation() -> None:
         ('<speak><mark/></speak>', (1, 8), "needs name"),
         ('<speak><phoneme alphabet="q" ph="a">a</phoneme></speak>', (1, 8), "ipa, x-sampa"),
         ('<speak><phoneme ph="!">a</phoneme></speak>', (1, 8), "no sound"),
+        ('<speak><phoneme ph="w33r!">a</phoneme></speak>', (1, 8), "unknown in ipa: 3 !"),
         ('<speak><say-as interpret-as="expletive">a</say-as></speak>', (1, 8), "one of"),
         ('<speak><prosody rate="quick">a</prosody></speak>', (1, 8), "rate: must be one of"),
         ('<speak><prosody pitch="200Hz">a</prosody></speak>', (1, 8), "pitch: must be one of"),

@@ -15,7 +15,6 @@ const pairs = (form) => Object.entries(form || {}).flatMap(([name, value]) => [v
 // JSON as Python writes it.
 function python(value, depth = 0) {
   const pad = "    ".repeat(depth + 1);
-  const end = "    ".repeat(depth);
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value !== "object") return JSON.stringify(value);
@@ -24,7 +23,7 @@ function python(value, depth = 0) {
     ? value.map((one) => `${pad}${python(one, depth + 1)},`)
     : Object.entries(value).map(([key, one]) => `${pad}${JSON.stringify(key)}: ${python(one, depth + 1)},`);
   const [open, close] = isList ? "[]" : "{}";
-  return items.length ? `${open}\n${items.join("\n")}\n${end}${close}` : open + close;
+  return items.length ? `${open}\n${items.join("\n")}\n${"    ".repeat(depth)}${close}` : open + close;
 }
 
 function curl({ method = "POST", path, json, form, files }) {

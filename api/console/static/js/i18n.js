@@ -23,8 +23,7 @@ export async function chooseLanguage() {
 // nothing: they get the key `….free` if there is one, else no text about prices.
 export function t(key, values = {}) {
   const variant = isOwner() && texts[`${key}.free`] !== undefined ? ".free" : values.n === 1 && texts[`${key}.one`] !== undefined ? ".one" : "";
-  const chosen = key + variant;
-  const text = texts[chosen];
+  const text = texts[key + variant];
   if (text === undefined) throw new Error(`there is no text for ${key}`);
   if (isOwner() && variant !== ".free" && key.split(/[._]/).includes("price")) return "";
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? shown(values[name]) : whole));

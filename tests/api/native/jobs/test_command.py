@@ -55,6 +55,7 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
     [
         ("talk.MP3", "", "-o talk.srt"),
         ("talk.mp3", "-o talk.srt -c 2-3 -v Heart", "--voice and --chapters"),
+        ("talk.mp3", "-o talk.srt -p Names", "--pronunciations"),
         ("book.md", "-o book.m4b -l en --speakers", "--language and --speakers"),
         ("talk.mp3", "-o talk.m4b", "-o: for a recording, it must end in .txt, .srt"),
         ("book.EPUB", "-o book.srt", "-o: for a text, it must end in .m4b, .mp3"),
@@ -120,6 +121,8 @@ def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path)
             assert wrong.returncode == 2 and "must end in .m4b" in wrong.stderr
         assert run("jobs", "delete", job_id, "--yes").stdout == "The job is deleted.\n"
         assert run("jobs", "list").stdout.count("\n") == 1
+        unnamed = run("job", str(book), "-p", "Rivers")
+        assert "no dictionary is called Rivers" in unnamed.stderr
         unknown = run("job", str(book), "-o", str(output), "--voice", "Nobody")
         assert "no voice is called 'Nobody'; `antiphon voices list`" in unknown.stderr
 
@@ -139,11 +142,12 @@ def test_a_recording_becomes_a_document_and_a_text_one_file(tmp_path: Path) -> N
         services.infrastructure.database.close()
 
     with serve_local(tmp_path) as server:
+        client = [sys.executable, "-m", "deployments.cli.main", "--url", server.url]
+        client += ["--key", server.key]
 
-        def run(source: str, target: str) -> tuple[int, bytes]:
-            command = [sys.executable, "-m", "deployments.cli.main", "--url", server.url]
-            command += ["--key", server.key, "job", str(tmp_path / source)]
-            command += ["-o", str(tmp_path / target)]
+        def run(source: str, target: str, *options: str) -> tuple[int, bytes]:
+            command = [*client, "job", str(tmp_path / source), "-o", str(tmp_path / target)]
+            command += options
             with subprocess.Popen(command, cwd=PROJECT_DIR, stderr=subprocess.PIPE) as program:
                 asyncio.run(do_one())
                 _, said = program.communicate(timeout=PATIENCE_S)
@@ -154,5 +158,11 @@ def test_a_recording_becomes_a_document_and_a_text_one_file(tmp_path: Path) -> N
         assert (tmp_path / "talk.docx").read_bytes().startswith(b"PK")
         assert run("book.md", "book.m4b")[0] == 0
         assert b"ftyp" in (tmp_path / "book.m4b").read_bytes()[:12]
+        entry = f"sentence={'long ' * 30}"
+        create = [*client, "pronunciations", "create", "Names", entry]
+        subprocess.run(create, cwd=PROJECT_DIR, check=True)
+        assert run("book.md", "long.m4b", "-p", "Names")[0] == 0
+        sizes = [(tmp_path / name).stat().st_size for name in ("book.m4b", "long.m4b")]
+        assert sizes[1] > 2 * sizes[0]
         status, said = run("no.wav", "no.txt")
         assert status == 1 and b"not MP3, WAV" in said

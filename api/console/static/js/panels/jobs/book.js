@@ -5,6 +5,7 @@ import { voiceSelect } from "../../previews.js";
 import { limits, price } from "../../session.js";
 import { act, button, check, chosenIn, explained, field, form, h, select, sentence, status, submitButton } from "../../ui.js";
 import { told } from "../../work.js";
+import { dictionaryChooser } from "../speak/dictionaries.js";
 import { chooser } from "./upload.js";
 
 const TEXTS = ".txt,.md,.markdown,.epub,.ssml,.xml";
@@ -87,6 +88,7 @@ export function bookForm({ onbegun }) {
   const place = status();
   const voice = voiceSelect(["", t("jobs.voice_auto")], place, { name: "voice_id" });
   const format = select([["m4b", "M4B"], ["mp3", "MP3"]], { name: "output_format" });
+  const dictionaries = dictionaryChooser();
   const plan = chapterPlan();
   const send = (path, fields, file) => upload(path, formOf(fields, ["document", file]), told(place));
   const book = chooser("speech", TEXTS, place, async (file) => {
@@ -108,7 +110,7 @@ export function bookForm({ onbegun }) {
     if (pasted.value.trim()) book.takeSoon(new File([pasted.value], t(MARKDOWN.test(pasted.value) ? "jobs.pasted.markdown" : "jobs.pasted")), TYPED_MS);
     else book.clear();
   } });
-  const options = () => ({ ...chosenIn(format, voice), ...plan.chosen() });
+  const options = () => ({ ...chosenIn(format, voice), pronunciations: dictionaries.ids, ...plan.chosen() });
   const made = form(place, async () => {
     const file = await book.wanted();
     await send("/jobs/speech", options(), file);
@@ -117,6 +119,7 @@ export function bookForm({ onbegun }) {
     await onbegun();
   }, book, h("details", h("summary", t("jobs.paste")), field(t("speak.text"), pasted, { hint: t("jobs.paste_about") })), plan,
   h("div.fields", h("div.with-preview", field(t("voices.title"), voice), voice.preview), field(t("speak.format"), format)),
+  h("details", h("summary", t("word.options")), dictionaries),
   submitButton(t("jobs.go.speech")), place);
   made.request = () => ({ title: t("jobs.kind.speech"), path: "/jobs/speech", form: options(), files: [["document", book.file?.name || "book.epub"]] });
   return made;

@@ -30,7 +30,7 @@ export function jobList({ place, result }) {
     const now = {
       uploading: t(`jobs.upload.${state}`, { percent: Math.floor(100 * share), name }),
       processing: job.progress ? t(isLate ? "jobs.late" : "jobs.percent", done) : t(n ? "jobs.waits_behind" : "jobs.waits", { n }),
-    }[job.status] || moment(job.finished_at);
+    }[job.status] || t("jobs.ended", { time: moment(job.finished_at) });
     return [
       t(`jobs.kind.${job.type}`), traits(job), now, job.duration && t("jobs.length", { length: clock(job.duration) }),
       job.cost && (job.finished_at ? usd(job.cost) : t("jobs.cost_so_far", { price: usd(job.cost) })),

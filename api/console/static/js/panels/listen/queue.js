@@ -57,6 +57,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
       const isOver = !["waiting", "uploading", "working"].includes(name);
       actions.replaceChildren(
         ...(name === "done" ? [button(t("listen.show"), () => onshow(item), { kind: "small", label: t("listen.open", { name: file.name }) })] : []),
+        ...(isOver ? [button(t("listen.repeat"), repeat, { kind: "small", label: t("listen.repeat_of", { name: file.name }) })] : []),
         iconButton(isOver ? "trash" : "close", t(isOver ? "action.remove_of" : "action.cancel_of", { name: file.name }), isOver ? gone : () => {
           item.control.abort();
           item.set("cancelled", t("listen.cancelled"));
@@ -67,30 +68,29 @@ export function fileQueue({ options, path, onshow, onremove }) {
       if (share < 1) item.set("uploading", t("upload.sent", { percent: Math.floor(share * 100) }));
       else item.set("working", t("listen.working"));
     };
+    const repeat = () => {
+      place.clear();
+      item.control = new AbortController();
+      item.set("waiting", t("listen.waiting"));
+      work();
+    };
     item.fail = (error) => {
       item.set("failed", "");
       if (FOR_JOBS.includes(error.code)) error.job = "transcription";
-      place.fail(error, () => {
-        item.control = new AbortController();
-        item.set("waiting", t("listen.waiting"));
-        work();
-      });
+      place.fail(error, repeat);
     };
-    item.clear = place.clear;
     item.set("waiting", t("listen.waiting"));
     return item;
   };
 
   const checked = async (file) => {
     checkKind(file);
-    const mb = file.size / 1e6;
-    if (file.size > limits.recording_mb * 1024 * 1024) throw forJobs("listen.too_large", { name: file.name, mb: number(mb, 1), most: limits.recording_mb });
+    if (file.size > limits.recording_mb * 1024 * 1024) throw forJobs("listen.too_large", { name: file.name, mb: number(file.size / 1e6, 1), most: limits.recording_mb });
     const seconds = await lengthOf(file);
     if (seconds > limits.recording_minutes * 60 + 1) throw forJobs("listen.too_long", { name: file.name, length: clock(seconds), most: limits.recording_minutes });
   };
 
   const transcribe = async (item) => {
-    item.clear();
     try {
       await checked(item.file);
       const [asked, where] = [options(), path()];

@@ -17,8 +17,7 @@ export function dictionaryChooser({ onchange = () => {} } = {}) {
     onchange();
   };
   const fill = (all) => {
-    const chosen = setting("dictionaries") || [];
-    boxes.replaceChildren(...all.map((one) => check(one.name, { value: one.id, checked: chosen.includes(one.id), onchange: keep })));
+    boxes.replaceChildren(...all.map((one) => check(one.name, { value: one.id, checked: setting("dictionaries")?.includes(one.id), onchange: keep })));
     if (all.length) keep();
   };
   Object.defineProperty(made, "ids", { get: checked });

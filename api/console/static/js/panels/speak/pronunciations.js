@@ -96,11 +96,7 @@ export function pronunciations() {
   };
   version.addEventListener("change", act(place, async () => {
     const number = Number(version.value);
-    try {
-      current.entries = (await ask(`/pronunciations/${current.id}?version=${number}`)).entries;
-    } catch (error) {
-      throw error.status === 404 ? explained(t("pronunciations.version_gone")) : error;
-    }
+    current.entries = (await ask(`/pronunciations/${current.id}?version=${number}`)).entries;
     edit(null);
     change(number !== current.version);
     if (isChanged) place.say(t("pronunciations.restored", { version: number }));
@@ -159,7 +155,7 @@ export function pronunciations() {
   };
   const add = submitButton(t("pronunciations.add"), { id: "add-entry", kind: "" });
   const listen = button(t("pronunciations.hear_it"), act(place, () => { place.clear(); return hear(read()); }), { icon: "play" });
-  const entry = form(place, async () => {
+  const takeEntry = () => {
     const one = read();
     const at = current.entries.indexOf(edited);
     if (at < 0) current.entries.unshift(one);
@@ -167,7 +163,8 @@ export function pronunciations() {
     edit(null);
     change(true);
     word.focus();
-  },
+  };
+  const entry = form(place, takeEntry,
   h("div.fields", field(t("pronunciations.word"), word), field(t("pronunciations.alias"), alias, { hint: t("pronunciations.alias_hint") }),
     field(t("pronunciations.phoneme"), phoneme, { hint: t("pronunciations.phoneme_hint") }), field(t("pronunciations.alphabet"), alphabet),
     field(t("word.language"), language), matches),
@@ -180,10 +177,10 @@ export function pronunciations() {
       name.focus();
       throw explained(t("pronunciations.name_none"));
     }
+    if (edited || [word, alias, phoneme].some((text) => text.value.trim())) takeEntry();
     const { id, entries } = current;
-    const kept = entries.map((one) => Object.fromEntries(Object.entries(one).filter(([, value]) => value !== null)));
     try {
-      const made = await ask(id ? `/pronunciations/${id}` : "/pronunciations", { method: id ? "PUT" : "POST", json: { name: named, entries: kept } });
+      const made = await ask(id ? `/pronunciations/${id}` : "/pronunciations", { method: id ? "PUT" : "POST", json: { name: named, entries } });
       isChanged = false;
       await changed("dictionaries");
       await load();
@@ -196,7 +193,7 @@ export function pronunciations() {
       throw new ApiError(t("pronunciations.wrong", { word: entries[at].grapheme, reason: error.message.replace(/^[\w.]+: /, "") }), error);
     }
   }), { kind: "main", id: "save-dictionary" });
-  name.addEventListener("input", () => { isChanged = true; saved.textContent = t("pronunciations.unsaved"); });
+  for (const written of [name, entry]) written.addEventListener("input", () => { isChanged = true; saved.textContent = t("pronunciations.unsaved"); });
 
   const editor = h("section.card.editor", { "aria-label": t("pronunciations.editor"), hidden: true },
     heading, h("div.fields", field(t("word.name"), name), versions),

@@ -56,6 +56,7 @@ export function scriptEditor({ onchange }) {
     const spoken = [...list.querySelectorAll(TEXT)].filter((one) => one.value.trim());
     return Boolean(line && spoken[line - 1]) && markFault(spoken[line - 1], message);
   };
+  made.nameOf = (id) => all.find((one) => one.voice_id === id)?.name;
   list.append(...(setting("script") || FIRST).map(row));
   follow("voices", (found) => {
     all = found;

@@ -74,7 +74,8 @@ export function speech() {
   const finish = async (made, wished, first) => {
     const isPlain = !wished.script && !wished.pronunciations.length && !wished.text.includes("<");
     const cost = isPlain ? costOf(wished) : await priceOf(wished).catch(() => costOf(wished));
-    const item = { text: wished.text, script: wished.script, voice: wished.voice?.name || t("voices.auto"), cost, ...made };
+    const voices = new Set((wished.script || [{}]).map((line) => script.nameOf(line.voice) || wished.voice?.name || t("voices.auto")));
+    const item = { text: wished.text, script: wished.script, voice: [...voices].join(", "), cost, ...made };
     const silent = made.unread?.length ? ` ${t("speak.unread", { parts: made.unread.join(", ") })}` : "";
     place.say(t("speak.done", { length: t("unit.seconds", { n: number(made.seconds, 1) }), first: t("unit.seconds", { n: number(first / 1000, 2) }), price: usd(cost) }) + silent);
     const shown = show(item);

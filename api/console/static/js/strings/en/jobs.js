@@ -65,6 +65,7 @@ export default {
   "jobs.chapters_read.one": "chapter {numbers}",
   "jobs.chapters_read": "chapters {numbers}",
   "jobs.created": "created {time}",
+  "jobs.ended": "ended {time}",
   "jobs.length": "{length} of audio",
   "jobs.cost_so_far": "{price} so far",
   "jobs.held": "{price} held",

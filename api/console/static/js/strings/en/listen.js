@@ -33,6 +33,8 @@ export default {
   "listen.too_long": "The file {name} lasts {length}; at most {most} minutes are accepted here.",
   "listen.open": "Show the transcript of {name}",
   "listen.show": "Show",
+  "listen.repeat": "Repeat",
+  "listen.repeat_of": "Repeat the transcription of {name} with the options now chosen",
   "listen.transcript": "Transcript",
   "listen.words": "The transcript; choose a word to hear it",
   "listen.no_recording": "The file {name} is not a recording. MP3, WAV, FLAC, OGG, M4A and WebM can be read.",

@@ -94,7 +94,7 @@ export default {
   "language.good": "good",
   "language.fair": "fair",
   "language.weak": "weak",
-  "model.answers": "{model} answers; the operator can choose another model with CHAT_MODEL.",
+  "model.answers": "{model} answers. Whoever runs this service can choose another model.",
   "model.change": "How to change it",
   "model.none": "No chat model answers yet.",
   "model.coming": "{model} will replace it when its weights are downloaded: {share} % so far.",

@@ -106,7 +106,6 @@ export default {
   "pronunciations.name_none": "Give the dictionary a name.",
   "pronunciations.version": "Version",
   "pronunciations.newest": "{version}, the newest",
-  "pronunciations.version_gone": "This version is no longer kept.",
   "pronunciations.restored": "These are the entries of version {version}. Saving makes them the newest.",
   "pronunciations.word": "Word",
   "pronunciations.word_none": "Write the word as it is written in texts.",
