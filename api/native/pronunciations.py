@@ -103,8 +103,8 @@ async def read_dictionary(
     if query.format == "pls":
         return Response(write_pls(entries), media_type="application/pls+xml")
     content = {"version": query.version or row.version, "size": len(entries), "entries": entries}
-    shown = row.model_dump(exclude={"content"}) | content
-    return ShownDictionary.model_validate(shown, context=STORED)
+    fields = row.model_dump(exclude={"content"}) | content
+    return ShownDictionary.model_validate(fields, context=STORED)
 
 
 @router.put("/pronunciations/{dictionary_id}", summary="Replace a pronunciation dictionary")

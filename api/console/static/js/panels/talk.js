@@ -10,7 +10,6 @@ import { aside, button, field, form, h, jsonField, panelHead, readTools, select,
 import { fillLanguages, fillModels, refreshCredit } from "../work.js";
 import { sessionOf, talk } from "./talk/agent.js";
 
-const USUAL = "gpt-realtime-mini"; // stands for the default model, with Fast voices
 const SAMPLE = [{
   type: "function", name: "weather", description: "The weather of a city now",
   parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
@@ -32,7 +31,7 @@ export default function makeTalk() {
   const place = status();
   const instructions = h("textarea", { rows: 3, maxLength: 20000, name: "instructions", value: t("talk.instructions_default") });
   const voice = voiceSelect(["alloy", t("talk.voice_auto")], place, { name: "voice" });
-  const model = select([[USUAL, t("chat.model_default")]], { name: "model" });
+  const model = select([["gpt-realtime-mini", t("chat.model_default")]], { name: "model" }); // with Fast voices
   const turns = select([["semantic", t("talk.turns.semantic")], ["server", t("talk.turns.server")]], { name: "turns" });
   const language = select([["", t("listen.detect")]]);
   const tools = h("textarea.code", { rows: 6, name: "tools", spellcheck: false, placeholder: "[ ]" });

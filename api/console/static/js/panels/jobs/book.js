@@ -10,7 +10,6 @@ import { chooser } from "./upload.js";
 
 const TEXTS = ".txt,.md,.markdown,.epub,.ssml,.xml";
 const TYPED_MS = 800; // pause after the last keystroke before a typed or pasted text is analysed
-
 const MARKDOWN = /^ {0,3}#{1,2}\s/m; // a heading
 
 function lengthOf(seconds) {
