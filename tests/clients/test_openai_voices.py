@@ -93,11 +93,12 @@ def test_consents_are_created_listed_renamed_and_deleted(
     assert checked(consents.update(made[0].id, name="Anna")).name == "Anna"
     shown = checked(consents.retrieve(made[0].id))
     assert (shown.name, shown.language, shown.object) == ("Anna", "en-US", "audio.voice_consent")
-    for consent in made:
+    assert checked(consents.delete(made[1].id)).deleted
+    assert [consent.name for consent in consents.list(after=made[1].id)] == ["Anna"]
+    for consent in (made[0], made[2]):
         assert checked(consents.delete(consent.id)).deleted
     for work in (consents.retrieve, consents.delete):
         assert refused(openai.NotFoundError, work, consent_id=made[0].id)["code"] == "not_found"
-    assert refused(openai.NotFoundError, consents.list, after=made[0].id)
     assert consents.list().data == []
     query = select(AuditEntry.action).where(AuditEntry.target == made[0].id)
     entries = services.infrastructure.database.read(lambda rows: rows.exec(query).all())
