@@ -180,10 +180,13 @@ async def speak_turns(url: str, key: str) -> dict[str, Any]:
                 counted = message.audio_duration_ms / 1000
     async with client.speak.v2.connect(model="flux-alexis-en") as connection:
         await connection.send_speak(SpeakV2Speak(text=f"{SENTENCE} " * 100))
+        is_heard = False
         async for message in connection:
             if isinstance(message, bytes):
-                await connection.send_interrupt()
-                await connection.send_close()
+                if not is_heard:  # later audio may arrive after the close
+                    await connection.send_interrupt()
+                    await connection.send_close()
+                is_heard = True
             elif message.type == "SpeechInterrupted":
                 heard = [message.text_spoken, message.audio_played_ms > 0]
     whole = b"".join([part async for part in client.speak.v2.audio.generate(

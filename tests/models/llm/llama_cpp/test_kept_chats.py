@@ -92,6 +92,7 @@ async def test_a_kept_prompt_is_never_used_for_another_owner(one_slot: LlamaCppE
     assert (await ask(one_slot, chat(TOWNS, "Yes", "More?", owner="c")))[1] > 70
 
 
+@pytest.mark.slow
 async def test_short_and_speculative_prompts_are_not_kept(weights: WeightStore) -> None:
     engine = make_engine(weights)
     await ask(engine, chat("Hello"))

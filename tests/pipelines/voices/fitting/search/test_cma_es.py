@@ -81,6 +81,7 @@ def test_an_evolution_resumed_twice_with_one_seed_asks_for_equal_points() -> Non
     assert not np.array_equal(again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5).ask())
 
 
+@pytest.mark.slow
 def test_a_fit_resumed_from_a_checkpoint_repeats_the_lost_trials() -> None:
     first = fit(SHORT)
     for _ in range(2):
