@@ -3,7 +3,7 @@ while it is idle."""
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,12 @@ def job(
     The job continues on the service if you stop this command: see `antiphon jobs`.
     """
     kind = file.suffix.lower()
+    labels = "true" if speakers else None
+    of_transcripts = given(language=options["language"], speakers=labels)
     if output is None:
         if kind in RECORDINGS:
             raise click.UsageError(f"-o: required, such as -o {file.stem}.srt for a transcript")
-        if unused := given(language=options["language"], speakers="true" if speakers else None):
-            raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a text")
+        _refuse(of_transcripts, "text")
         fields = given(
             chapters=options["chapters"],
             voice=options["voice"],
@@ -75,18 +76,15 @@ def job(
         raise click.UsageError(f"-o: for a text, it must end in {', '.join(BOOKS)}")
     if not is_transcript and suffix not in BOOKS:
         raise click.UsageError(f"-o: must end in {', '.join((*TRANSCRIPTS, *BOOKS))}")
-    labels = "true" if speakers else None
     if is_transcript:
-        source = "recording"
-        unused = given(
+        of_books = given(
             voice=options["voice"],
             chapters=options["chapters"],
             pronunciations=pronunciations or None,
         )
+        _refuse(of_books, "recording")
     else:
-        source, unused = "text", given(language=options["language"], speakers=labels)
-    if unused:
-        raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a {source}")
+        _refuse(of_transcripts, "text")
     check_target(output)
     fields = given(
         output_format=suffix[1:],
@@ -148,6 +146,12 @@ def _save(service: ServiceClient, client: Antiphon, job: dict[str, Any], output:
         path = f"/files/{job['audio_url'].partition('/files/')[2]}"
     output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
     service.show(job, f"{output}: {job['duration']:.0f} s of audio; job {job['id']}")
+
+
+def _refuse(unused: Collection[str], source: str) -> None:
+    """Raise UsageError if there are options that have no effect on the source."""
+    if unused:
+        raise click.UsageError(f"--{' and --'.join(unused)}: no effect on a {source}")
 
 
 def _ids(service: ServiceClient, dictionaries: Sequence[str]) -> list[str] | None:
