@@ -29,11 +29,11 @@ BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 
 # Code that imports the libraries of the GPU profile.
 GPU_CODE = $(shell grep -rlE --include=*.py '^(import|from) (torch|torchaudio|transformers|llguidance)\b' models)
-NIGHTLY := test-slow test-gpu test-vllm test-machines test-upgrade audit
+NIGHTLY := test-slow test-chaos test-gpu test-vllm test-machines test-upgrade audit
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu test-vllm nightly check check-gpu client compatibility access pictures wheels manifests audit sbom auditors bench lock
+.PHONY: help run join ports guide pages install weights tested-weights dev clients servers test test-slow test-chaos test-chat-model fuzz fuzz-bodies fuzz-parsers test-machines test-upgrade test-gpu test-vllm nightly check check-gpu client compatibility access pictures wheels manifests audit sbom auditors bench lock
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/' | expand -t 12
@@ -89,6 +89,9 @@ test: dev clients servers tested-weights pages ## Set up and run the tests; ARGS
 
 test-slow: dev clients servers tested-weights pages ## Run the slow tests that `make test` skips
 	@SLOW=1 tools/tests.sh $(BIN)/python $(ARGS)
+
+test-chaos: dev clients servers tested-weights pages ## Run the tests in another order, with delayed threads; SEED repeats a run
+	@CHAOS_SEED=$(or $(SEED),$(shell date +%s)) tools/tests.sh $(BIN)/python -p tests.chaos $(ARGS)
 
 fuzz: dev ## Fuzz each API operation with FUZZ_EXAMPLES random requests
 	@FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),200) $(BIN)/python -m pytest tests/api/test_openapi.py $(ARGS)
