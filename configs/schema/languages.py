@@ -22,6 +22,7 @@ class CurrencyNames(StrictModel):
 class LanguageWords(StrictModel):
     """Words of one language; all empty for a language that is not listed."""
 
+    detected: bool = False  # whether the language of a text may be detected as this one
     native_name: str | None = None  # name of the language, if the CLDR lacks it
     conjunctions: Words = frozenset()  # words that begin a clause
     prepositions: Words = frozenset()  # words that begin a phrase
@@ -54,6 +55,8 @@ class LanguageWords(StrictModel):
 
 # Read at import, so that no request waits for it.
 LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
+DETECTED = frozenset(code for code, words in LANGUAGES.items() if words.detected)
+"""ISO 639 codes that a text to correct or to redact may be detected as."""
 _UNLISTED = LanguageWords()
 
 
