@@ -44,11 +44,9 @@ def split_digests(stored: bytes) -> list[bytes]:
 def unknown_secrets(
     session: Session, marks: Mapping[str, Sequence[bytes]], *, lasting: str | None, accept: bool
 ) -> list[str]:
-    """Lists secrets with a stored digest that is not among `marks`; none with `accept`.
-
-    If there are none, stores the first mark of each name. The name `lasting` keeps its stored
-    digests, too; with `accept`, it gets all its marks instead.
-    """
+    """Lists secrets with a stored digest that is not among `marks`; none with `accept`. If there
+    are none, stores the first mark of each name. The name `lasting` keeps its stored digests, too;
+    with `accept`, it gets all its marks instead."""
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     stored = {name: row.digest for name, row in rows.items() if row}
     if not accept and (unknown := differing(marks, stored)):

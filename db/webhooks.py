@@ -1,8 +1,5 @@
-"""Webhooks of workspaces, and the outbox of their events.
-
-Webhooks of other workspaces are treated as nonexistent. Events are written in the transaction that
-causes them.
-"""
+"""Webhooks of workspaces, and the outbox of their events. Webhooks of other workspaces are treated
+as nonexistent. Events are written in the transaction that causes them."""
 
 import json
 import secrets
@@ -148,9 +145,7 @@ def add_event(
     session: Session, workspace_id: int, event: NewEvent, encrypt: EncryptText
 ) -> str | None:
     """Adds an event with a delivery for each active webhook subscribed to its kind; returns its id.
-
-    Returns None, and writes nothing, when there is no such webhook.
-    """
+    Returns None, and writes nothing, when there is no such webhook."""
     callback = event.callback
     wanting = [callback] if callback else _wanting_webhooks(session, workspace_id, event.kind)
     if not wanting:

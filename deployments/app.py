@@ -1,8 +1,6 @@
-"""The builders of the Serve applications, which Serve also calls for `serve deploy`.
-
-Scaling is configured in `serve_config.yaml`. If a builder refuses a configuration, `serve status`
-shows the reason, and the running replicas stay.
-"""
+"""The builders of the Serve applications, which Serve also calls for `serve deploy`. Scaling is
+configured in `serve_config.yaml`. If a builder refuses a configuration, `serve status` shows the
+reason, and the running replicas stay."""
 
 from typing import Any, TypeVar
 

@@ -199,11 +199,9 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 async def prepare_database(settings: Settings) -> str | None:
-    """Migrate the database; at the first start, also create a workspace and return its API key.
-
-    If the service serves only this machine, also tells its processes which workspace has no limits.
-    Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
-    """
+    """Migrate the database; at the first start, also create a workspace and return its API key. If
+    the service serves only this machine, also tells its processes which workspace has no limits.
+    Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError."""
     with closing(await open_database(settings)) as database:
         accounts = accounts_of(database, settings)
         for account in await database.read(discrepancies):

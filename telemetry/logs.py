@@ -191,9 +191,7 @@ def redact_logs() -> None:
 
 def setup_logs(level: int = logging.INFO) -> None:
     """Redacts every record of this process, and writes those of the root logger to stderr as JSON.
-
-    In a replica they also go to the file that Ray's dashboard shows, as Serve's own records do.
-    """
+    In a replica they also go to the file that Ray's dashboard shows, as Serve's own records do."""
     redact_logs()
     root = logging.getLogger()
     root.setLevel(level)

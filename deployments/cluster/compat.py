@@ -125,11 +125,8 @@ Availability: TypeAlias = Literal["ready", "asleep", "lost"]
 
 def availability(handle: "DeploymentHandle[Any]") -> Availability:
     """Tell whether the deployment has a replica, from what Serve has told this handle, without a
-    call.
-
-    `asleep` means that it was scaled to zero, and that a call starts a replica. Raises
-    Incompatible.
-    """
+    call. `asleep` means that it was scaled to zero, and that a call starts a replica. Raises
+    Incompatible."""
     with _router_of(handle) as router:
         chooser, scaling = router.request_router, router._metrics_manager.autoscaling_config
         if chooser is not None and chooser.curr_replicas:
@@ -177,9 +174,7 @@ def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
 
 async def taken(response: Any) -> None:
     """Return when a replica has accepted the call; if cancelled before that, the call is not made.
-
-    Raises the exception of the call, or Incompatible.
-    """
+    Raises the exception of the call, or Incompatible."""
     await _required(response, "_fetch_future_result_async")()
 
 
@@ -228,9 +223,7 @@ def dashboard_url() -> str:
 
 def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     """Return the release of the cluster whose GCS is at `address`, or None if none was stored.
-
-    Raises ConnectionError, or Incompatible.
-    """
+    Raises ConnectionError, or Incompatible."""
     import grpc
     from ray import _raylet
 

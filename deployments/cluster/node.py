@@ -105,10 +105,8 @@ def new_folder(prefix: str) -> Path:
 
 def link_paths(folder: Path) -> None:
     """Replace paths that Ray cannot use with links in `folder`, before the first import of `ray`.
-
     These are the path of Python if a shell would split it, and the path of temporary files if a
-    socket in it would have too long a name.
-    """
+    socket in it would have too long a name."""
     if shlex.quote(sys.prefix) != sys.prefix:
         link = _link(sys.prefix, folder)
         sys.executable = sys.executable.replace(sys.prefix, link, 1)

@@ -1,7 +1,5 @@
-"""A subclass of uvicorn's HTTP protocol with limits that uvicorn lacks.
-
-It uses private parts of uvicorn: see `deployments.cluster.compat`.
-"""
+"""A subclass of uvicorn's HTTP protocol with limits that uvicorn lacks. It uses private parts of
+uvicorn: see `deployments.cluster.compat`."""
 
 import asyncio
 import resource
@@ -47,11 +45,8 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 
 
 def connection_limits() -> tuple[int, int]:
-    """Return how many connections are served, and how many beyond these get a response.
-
-    The limits keep file descriptors free, without which open connections could not use the
-    database.
-    """
+    """Return how many connections are served, and how many beyond these get a response. The limits
+    keep file descriptors free, without which open connections could not use the database."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = 1 << 20

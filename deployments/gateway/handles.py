@@ -344,10 +344,8 @@ class AnyTranscriber:
 
 
 class ModelDirectory:
-    """Keeps the ports of each kind of model current while deployments change.
-
-    The mappings are never replaced, so pipelines can keep references to them.
-    """
+    """Keeps the ports of each kind of model current while deployments change. The mappings are
+    never replaced, so pipelines can keep references to them."""
 
     def __init__(
         self, app_name: str, stores_problem: Callable[[], str | None] = lambda: None

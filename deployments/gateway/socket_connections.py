@@ -1,7 +1,5 @@
-"""A subclass of uvicorn's WebSocket protocol with limits that uvicorn lacks.
-
-It uses private parts of uvicorn: see `deployments.cluster.compat`.
-"""
+"""A subclass of uvicorn's WebSocket protocol with limits that uvicorn lacks. It uses private parts
+of uvicorn: see `deployments.cluster.compat`."""
 
 import asyncio
 import time

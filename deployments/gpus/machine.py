@@ -1,7 +1,5 @@
-"""The NVIDIA GPUs of this machine by `nvidia-smi`, and whether CUDA works on them.
-
-PyTorch is not imported here: that takes seconds, and a process that has started CUDA cannot fork.
-"""
+"""The NVIDIA GPUs of this machine by `nvidia-smi`, and whether CUDA works on them. PyTorch is not
+imported here: that takes seconds, and a process that has started CUDA cannot fork."""
 
 import os
 import re
@@ -110,10 +108,8 @@ def _ask(*arguments: str) -> str:
 
 
 def _run(*command: str) -> tuple[int, str]:
-    """Run a program; return its status and what it prints. Raises TimeoutError or OSError.
-
-    A program that waits for a driver cannot be killed, so its end is not awaited.
-    """
+    """Run a program; return its status and what it prints. Raises TimeoutError or OSError. A
+    program that waits for a driver cannot be killed, so its end is not awaited."""
     with TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:

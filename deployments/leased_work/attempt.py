@@ -37,10 +37,8 @@ twice."""
 
 class Forecast:
     """Estimates the remaining time: a prior estimate of the total, corrected by the speed so far.
-
     Progress comes in steps. Between two steps the estimated end is constant; if a step takes longer
-    than PRIOR_WEIGHT of the total, the end is postponed.
-    """
+    than PRIOR_WEIGHT of the total, the end is postponed."""
 
     def __init__(
         self, whole_s: float, progress: float, clock: Callable[[], float] = time.monotonic

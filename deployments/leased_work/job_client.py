@@ -56,10 +56,8 @@ def unsent(tree: Path) -> list[str]:
 
 def places(settings: Settings) -> dict[str, str]:
     """Return environment variables with absolute paths, since a job has its own working folder.
-
     Paths with a password are left out, since the dashboard shows the variables. A job gets all
-    other variables from the cluster's nodes.
-    """
+    other variables from the cluster's nodes."""
     variables = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
         variables["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())

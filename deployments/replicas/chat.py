@@ -61,10 +61,8 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 
     def load(self) -> float:
         """Return the share of the slots that are busy, plus the seconds of the waiting tokens
-        divided by WAIT_S.
-
-        A prompt that fills the context is half a minute of work, and a greeting a second.
-        """
+        divided by WAIT_S. A prompt that fills the context is half a minute of work, and a greeting
+        a second."""
         engine = self.engine()
         number = engine.capabilities.max_concurrency
         waiting_s = self._waiting_tokens * self._paces_s.get(engine, FIRST_PACE_S) / number

@@ -174,10 +174,8 @@ def _only_lacks_room(deployment: dict[str, Any]) -> bool:
 
 def check_swaps(settings: Settings, outlives_s: float) -> None:
     """Raise ValueError if a replica keeps its previous model, of which Serve knows nothing, or if
-    the gateway does not report within ANSWER_S that it is ready.
-
-    Reports of replaced replicas remain for up to `outlives_s`.
-    """
+    the gateway does not report within ANSWER_S that it is ready. Reports of replaced replicas
+    remain for up to `outlives_s`."""
     began = time.monotonic()
     deadline = began + ANSWER_S
     while True:
@@ -288,11 +286,8 @@ def least_replicas(entry: Config) -> int:
 
 def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     """Describe the problem if the weights of these `replicas` do not fit in memory beside what
-    runs.
-
-    A model needs at least its weights, so this refuses only what cannot work. Weights on a GPU are
-    not counted, and the memory of other machines is not known.
-    """
+    runs. A model needs at least its weights, so this refuses only what cannot work. Weights on a
+    GPU are not counted, and the memory of other machines is not known."""
     need = sum(_replica_bytes(config, replicas).values())
     if need <= (free := free_bytes()):
         return None
