@@ -17,11 +17,11 @@ import ray
 from telemetry import metrics
 
 LOAD = "load"
-SLACK = 0.5  # tolerated load above the number of replicas: a busy one alone adds no second
+SLACK = 0.5  # tolerated load above the number of replicas: one busy replica adds no second one
 LEAST = 0.01  # load of a replica with any work, so that it stays
-GATEWAY_FULL = 0.45  # share of its sessions; another gateway is added above 0.45 * (1 + SLACK)
+GATEWAY_FULL = 0.45  # share of a gateway's sessions; above 0.45 * (1 + SLACK), another is added
 WAIT_S = 8.0  # seconds of waiting work that count as the load of one replica
-VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
+VOICE_FULL = 96  # requests of one replica, which 40 sockets with two sentences each do not reach
 
 
 def load_report(load: float) -> dict[str, float]:
@@ -57,8 +57,8 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
 
 def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
     """Return the wanted number of replicas like `by_load`, but at most one for each GPU of the
-    cluster. Further replicas would wait for room, and Ray would give them the share of a GPU that a
-    replica of another model leaves while it restarts."""
+    cluster. Further replicas would wait for room. When a replica of another model restarts, Ray
+    would give its share of a GPU to one of them."""
     wanted, state = by_load(context)
     if wanted > 1:
         wanted = min(wanted, max(1, int(ray.cluster_resources().get("GPU", 0))))
@@ -66,7 +66,7 @@ def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
 
 
 class RestWhenIdle:
-    """Scales by load, and treats a model that was used differently from one that was only loaded.
+    """Scales by load, and keeps a used model for longer than a model that was only loaded.
 
     Serve stops the last replica after `downscale_to_zero_delay_s` without load. The delay may be
     short for a model that has not been used since the start, since others can use its memory. A

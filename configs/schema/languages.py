@@ -28,8 +28,8 @@ class LanguageWords(StrictModel):
     prepositions: Words = frozenset()  # words that begin a phrase
     bound: Words = frozenset()  # other words after which chunking never cuts
     ties: Words = frozenset()  # words between two nouns: no cut before or after
-    # Words that (outside questions) begin only subordinate clauses, and words, including fillers,
-    # that cannot end a sentence. Used only if the recogniser marks the end of every sentence.
+    # Words that, outside questions, begin only subordinate clauses; and words that cannot end a
+    # sentence, such as fillers. Used only if the recogniser marks the end of every sentence.
     subordinators: Words = frozenset()
     unending: Words = frozenset()
     # Back-channels of listeners, as recognisers write them, and a prompt for such short sounds,
@@ -39,7 +39,8 @@ class LanguageWords(StrictModel):
     # Abbreviations after which a sentence continues. sentencex knows most; these are the ones after
     # which it cuts, and the commonest others. None of them is also a word that can end a sentence.
     goes_on: Words = frozenset()
-    # Abbreviations only before a number: "No." may be an answer. "So" is a weekday, "so" is not.
+    # Abbreviations only before a number: "No." may be an answer. One with a capital, such as the
+    # weekday "So", does not match in lower case.
     goes_on_before_number: Words = frozenset()
     before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
     after_ordinal: Words = frozenset()  # words before which "3." is an ordinal

@@ -47,8 +47,8 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> l
 
     Workspaces take turns, first the one whose last turn is longest ago. In its turn, a workspace
     gets its row that has waited longest since it was created or gave way. A workspace that never
-    had a turn is ranked as if it had one an hour before its work was created, so that new
-    workspaces, however many come, keep no other workspace waiting for longer.
+    had a turn is ranked as if it had one an hour before its work was created. However many new
+    workspaces come, they thus delay the turn of another by an hour at most.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (
@@ -94,7 +94,7 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
 
 def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
     """Claims the next recording to fetch; None if there is none, or if all workspaces are at their
-    limit. Among the workspaces that fetch the fewest recordings, it is the one that has waited
+    limit. Of the recordings of the workspaces that fetch the fewest, it is the one that has waited
     longest since it was created or gave way."""
     others = aliased(Job)
     running = (

@@ -265,7 +265,7 @@ async def first_key() -> str:
         key = await _accounts(database, settings).ensure_first_workspace()
     if key is None:
         raise ValueError("a workspace exists already")
-    # Names the database: with a wrong ANTIPHON_DATA, it would be one that no service reads.
+    # Names the database: a wrong ANTIPHON_DATA would make a new one, which no service reads.
     click.echo(f"the first workspace is in {redact(settings.database_url)}", err=True)
     return key
 

@@ -1,6 +1,6 @@
-"""Fetches the models that deployments want, and swaps them in. Until then, others or none answer. A
-thread of `make run` polls the running deployments, so that it also notices deployments that want
-another model later, and weights that an operator has fetched."""
+"""Fetches the models that deployments want, and swaps them in. Until then, other models answer, or
+none. A thread of `make run` polls the running deployments, so that it also notices deployments that
+want another model later, and weights that an operator has fetched."""
 
 import errno
 import os

@@ -354,8 +354,8 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _watch_tail(self) -> None:
-        """Watch the end of a response, which is too short to pause writing: a connection that is
-        closed stays open until its last byte is sent."""
+        """Watch the last bytes of a response, which are too few to pause writing: until they are
+        sent, even a connection that was closed stays open."""
         if self._reader_timer is None and self.transport.get_write_buffer_size():
             self._watch_reader()
 

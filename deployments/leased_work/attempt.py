@@ -31,7 +31,7 @@ AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
 
 
 RunTrials = Callable[[Sequence[Any]], Awaitable[list[Any]]]
-"""Runs trials and yields their outcomes in any order. Raises the error of a trial that fails
+"""Runs trials, and returns their outcomes in any order. Raises the error of a trial that fails
 twice."""
 
 

@@ -35,13 +35,13 @@ from models.weights.store import WeightStore
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
 GIB, GB = 1 << 30, 10**9
-# With the weights, they give 3.5 and 4.5 GB for the models of serve_config.yaml with the smallest
-# and the largest chat model of `auto`; measured after each was used: 3.7 and 4.5 GB.
+# With the weights, these two estimate 3.5 GB for serve_config.yaml with the smallest chat model of
+# `auto`, and 4.5 GB with the largest. Measured after every model was used: 3.7 and 4.5 GB.
 RAY_BYTES = 1_600_000_000
 REPLICA_BYTES = 200_000_000
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # replicas report failed swaps at once, and gateways ask for them every 5 s
-OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S, and until the gateway asks again
+OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S, plus the interval of the gateway
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
@@ -173,7 +173,7 @@ def _only_lacks_room(deployment: dict[str, Any]) -> bool:
 
 
 def check_swaps(settings: Settings, outlives_s: float) -> None:
-    """Raise ValueError if a replica keeps its previous model, of which Serve knows nothing, or if
+    """Raise ValueError if a replica keeps its previous model, which Serve does not notice, or if
     the gateway does not report within ANSWER_S that it is ready. Reports of replaced replicas
     remain for up to `outlives_s`."""
     began = time.monotonic()
