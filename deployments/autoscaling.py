@@ -9,10 +9,10 @@ requests, which counts a minute of audio like a single word.
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import ray
+from ray.serve.config import AutoscalingContext
 
 from telemetry import metrics
 
@@ -30,22 +30,7 @@ def load_report(load: float) -> dict[str, float]:
     return {LOAD: load}
 
 
-class Scaled(Protocol):
-    """The fields of `ray.serve.config.AutoscalingContext` on which the decision depends."""
-
-    target_num_replicas: int
-
-    @property
-    def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...
-
-
-class Timed(Scaled, Protocol):
-    """The same fields, with the time of the decision."""
-
-    current_time: float | None  # seconds since the epoch
-
-
-def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
+def by_load(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     """Return the wanted number of replicas, and no state. Serve rounds the number up, and bounds
     and delays it as `autoscaling_config` says. Without reports, the number stays the same."""
     loads = (context.aggregated_metrics or {}).get(LOAD)
@@ -55,7 +40,7 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
     return max(load - SLACK, min(load, LEAST)), {}
 
 
-def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
+def by_load_on_gpus(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     """Return the wanted number of replicas like `by_load`, but at most one for each GPU of the
     cluster. Further replicas would wait for room. When a replica of another model restarts, Ray
     would give its share of a GPU to one of them."""
@@ -77,7 +62,7 @@ class RestWhenIdle:
         self._after_use_s = after_use_s
         self._used_at = -math.inf
 
-    def __call__(self, context: Timed) -> tuple[float, dict[str, Any]]:
+    def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
         """Returns the wanted number of replicas, like `by_load`."""
         wanted, state = by_load(context)
         now = context.current_time or time.time()
