@@ -258,8 +258,8 @@ def public_url(name: str, default: str) -> str:
 
 
 def cores() -> int:
-    """Counts the cores that this process may use, by its affinity and cgroup quota (v2). In a
-    container the machine has more."""
+    """Counts the cores that this process may use, by its affinity and cgroup quota (v2). The
+    machine of a container may have more."""
     number = len(os.sched_getaffinity(0))
     try:
         quota, period = _CPU_MAX.read_text().split()

@@ -60,8 +60,8 @@ def check_revision(revision: str) -> None:
 
 def _revision(url: str) -> str | None:
     """The revision of the tables; None when there are none. Takes no write lock, since jobs at idle
-    priority call this too: beside four busy loops on two cores, one kept the lock for up to 143
-    s."""
+    priority call this too: beside four busy loops on two cores, such a job kept the lock for up to
+    143 s."""
     engine = make_engine(url, connections=1)
     try:
         with engine.execution_options(read_only=True).connect() as connection:

@@ -72,7 +72,8 @@ class Job(SQLModel, table=True):
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     attempt: int = 0  # failed attempts since the last progress, plus a running one
-    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
+    # Since when attempts have made no progress.
+    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     def is_in_work(self, now: datetime) -> bool:
         """Whether a process has the lease."""

@@ -31,7 +31,8 @@ _TURNS = {Voice: Workspace.voice_turn_at, Job: Workspace.job_turn_at}
 
 
 def free(of: type[W], now: datetime, *states: str) -> sa.ColumnElement[bool]:
-    """Rows of those states, by default "processing", without a valid lease."""
+    """Builds the condition of rows of those states, by default "processing", without a valid
+    lease."""
     return sa.and_(col(of.status).in_(states or ("processing",)), is_free(of.lease_until, now))
 
 

@@ -68,7 +68,8 @@ class Voice(SQLModel, table=True):
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     attempt: int = 0  # failed attempts, plus a running one
-    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
+    # Since when attempts have made no progress.
+    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     checkpoint_file: str | None = Field(default=None, max_length=40)
     preview_file: str | None = Field(default=None, max_length=40)
     preview_at: datetime | None = Field(default=None, sa_type=UtcDateTime)

@@ -16,7 +16,7 @@ from typing import Any
 
 MIB = 2**20
 ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
-CUDA = 13  # of the GPU profile's libraries
+CUDA = 13  # version that the GPU profile's libraries need
 DRIVER = 580  # the first version with this CUDA
 CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
 NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
@@ -72,7 +72,7 @@ def find_gpus() -> list[Gpu]:
     answer = _ask(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     gpus = []
     for line in answer.splitlines():
-        with suppress(ValueError):  # another line
+        with suppress(ValueError):  # a line that describes no GPU
             index, uuid, name, driver, total, free, capability = line.split(", ")
             major, minor = map(int, capability.split("."))
             gpu = Gpu(index, uuid, name, driver, _bytes(total), _bytes(free), (major, minor))

@@ -106,7 +106,7 @@ class FitAttempt:
             return "gone"
         except InvalidAudio as error:
             if self.claimed.attempt < UNDECODABLE_AFTER:
-                raise  # the recordings were decoded at their upload
+                raise  # to try again, since the recordings could be decoded at their upload
             return await self._finish(FailedFit(error.code, str(error)))
         run_trials = self.workers(fit.target)
         self._began = time.monotonic()

@@ -106,7 +106,7 @@ def option_problems(config: Config) -> list[str]:
         if isinstance(replicas, str) and replicas != "auto":
             problems.append(f"{path}.num_replicas is {replicas!r}, but must be a number or auto")
         if isinstance(scaling, dict):  # Serve checks it only after the deployment has begun
-            most = {"max_replicas": 100} if replicas == "auto" else {}  # as Serve
+            most = {"max_replicas": 100} if replicas == "auto" else {}  # Serve's default
             where = f"{path}.autoscaling_config"
             problems += _problems_of(_read_scaling, {**most, **scaling}, where)
             entry = {**entry, "autoscaling_config": {}}
