@@ -135,7 +135,7 @@ def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
 def find_answers(
     session: Session, workspace_id: int, chat_ids: Collection[UUID], turns: Collection[str]
 ) -> list[ChatEntry]:
-    """Finds the answers in those chats whose turns have one of those names."""
+    """Finds the answers in these chats whose turn has one of these names."""
     query = select(ChatEntry).join(Chat).where(Chat.workspace_id == workspace_id)
     return list(
         session.exec(

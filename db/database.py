@@ -357,8 +357,8 @@ def postgres_url(url: URL) -> URL:
 
 
 def postgres_parameters(url: URL) -> dict[str, Any]:
-    """Parameters of a connection to `url`, as PostgreSQL's library names them. The library does not
-    read the text of every SQLAlchemy URL."""
+    """Parameters of a connection to `url`, as PostgreSQL's library names them. The library cannot
+    parse every SQLAlchemy URL."""
     target = postgres_url(url)
     _, parameters = target.get_dialect()().create_connect_args(target)
     return dict(parameters)

@@ -271,7 +271,7 @@ def _record_result(
 
 
 def _failed_messages(session: Session, webhook: Webhook) -> int:
-    """Counts the messages that failed since `failing_since`, if that is long ago."""
+    """Counts the messages with attempts since `failing_since`, all of which failed."""
     return session.exec(
         select(func.count(func.distinct(DeliveryAttempt.delivery_id)))
         .join(Delivery, col(Delivery.id) == col(DeliveryAttempt.delivery_id))

@@ -30,7 +30,7 @@ async def open_database(
 ) -> Database:
     """Migrate the database, and check that its secrets and its file store are those of the
     settings. `accept` stores the fingerprints of the settings instead. Raises SettingsError if they
-    differ, or in a cluster if there is a `stores_problem`; DatabaseError."""
+    differ, or if there is a `stores_problem` `in_cluster`, and DatabaseError."""
     if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
         raise SettingsError(problem)
     if not accept:

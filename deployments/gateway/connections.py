@@ -46,7 +46,7 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 
 def connection_limits() -> tuple[int, int]:
     """Return how many connections are served, and how many beyond these get a response. The limits
-    keep file descriptors free, without which open connections could not use the database."""
+    keep some file descriptors free. Without these, open connections could not use the database."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = 1 << 20
@@ -142,8 +142,8 @@ class HttpConnection(HttpToolsProtocol):
     have waited for it for `send_total_s`. Its connection is aborted, so that the application gets a
     disconnect, which stops its work.
 
-    While requests wait in a pipeline, uvicorn reads nothing: it would not notice the end of the
-    connection, and would then report it only to the last request.
+    While requests wait in a pipeline, uvicorn reads nothing: it would notice the end of the
+    connection late, and report it only to the last request.
     """
 
     _head_timer: asyncio.TimerHandle | None = None

@@ -63,7 +63,8 @@ class Forecast:
 
 @dataclass(eq=False, repr=False)
 class FitAttempt:
-    """An attempt of the process with the lease. `run` is called once and can be cancelled."""
+    """An attempt to build a voice, by the process with its lease. `run` is called once and can be
+    cancelled."""
 
     queue: VoiceQueue
     claimed: Voice

@@ -57,7 +57,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     A new model is loaded beside the old one and rehearsed, so running requests keep their engine
     and new ones never wait. The old engine is freed with the last request that refers to it. A
-    canary stays beside it, for a share of the requests.
+    canary stays beside the main engine, for a share of the requests.
     """
 
     def __init__(self, kind: EngineKind[ModelT], rehearse: Rehearsal[ModelT]) -> None:

@@ -254,8 +254,9 @@ def model_problems(config: Config) -> list[str]:
 
 
 def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
-    """Count, by model, the replicas that load it while others run: all replicas of a swapped or new
-    model, added replicas, and restarted replicas that begin before the old ones stop."""
+    """Count, by model, the replicas that load their model while others run: all replicas of a
+    swapped or new model, added replicas, and restarted replicas that begin before the old ones
+    stop."""
     changed = changed_options(running, config)
     models = models_of(config)
     counts = {}
@@ -298,7 +299,7 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
 
 
 def memory_warning(config: Config, free: int) -> str | None:
-    """Warn if about as much memory as the service takes after a start is not `free` (bytes)."""
+    """Warn if `free` (bytes) is less than the service takes after a start, by estimate."""
     try:
         replicas = _replica_bytes(config, loads({}, config))
     except (EngineError, OSError, ValueError, YAMLError):  # the model's load reports the problem
