@@ -221,7 +221,7 @@ async def listen(
                     word["end"] += offset_s
                 end_s = event["timestamp"] + event["duration"]
                 finished(end_s if event["is_final"] else end_s - KEPT_S)
-            if kind is not None:  # the first two messages of all sockets have none
+            if kind is not None:  # the first two messages of every socket have no type
                 yield event
 
     try:

@@ -165,10 +165,8 @@ def megabytes(name: str) -> int | None:
 
 
 def token(name: str, least: int = 1) -> str | None:
-    """Reads a token that fits in a header; None when the variable is not set.
-
-    An empty token, and one shorter than `least`, is an error.
-    """
+    """Reads a token that fits in a header; None when the variable is not set. An empty token, and
+    one shorter than `least`, is an error."""
     text = os.environ.get(name)
     if text is not None and not _TOKEN.fullmatch(text):
         raise SettingsError(f"{name} must be visible ASCII characters without spaces, or unset")
@@ -260,10 +258,8 @@ def public_url(name: str, default: str) -> str:
 
 
 def cores() -> int:
-    """Counts the cores that this process may use, by its affinity and cgroup quota (v2).
-
-    In a container the machine has more.
-    """
+    """Counts the cores that this process may use, by its affinity and cgroup quota (v2). The
+    machine of a container may have more."""
     number = len(os.sched_getaffinity(0))
     try:
         quota, period = _CPU_MAX.read_text().split()
@@ -274,9 +270,7 @@ def cores() -> int:
 
 def free_bytes() -> int:
     """Returns the memory that processes can still get, in the machine and its cgroups (v2, v1).
-
-    Cached files count as free.
-    """
+    Cached files count as free."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     with suppress(OSError):  # no cgroups
@@ -311,11 +305,9 @@ def bypass_proxies(host: str) -> None:
 
 
 def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:
-    """Raises SettingsError unless only this process's user can enter and replace `folder`.
-
-    `folder` may not be a link. If it `has_code`, other users may not own a folder above it either,
-    since they could rename it.
-    """
+    """Raises SettingsError unless only this process's user can enter and replace `folder`. `folder`
+    may not be a link. If it `has_code`, other users may not own a folder above it either, since
+    they could rename it."""
     try:
         status = folder.lstat()
         trusted = {0, os.geteuid(), Path("/").stat().st_uid}

@@ -15,11 +15,9 @@ T = TypeVar("T")
 
 
 def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
-    """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`.
-
-    `like: tts/kokoro` adds missing fields from that file, which has no `like` itself.
-    Raises FileNotFoundError, which lists the existing files, or pydantic.ValidationError.
-    """
+    """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`. `like:
+    tts/kokoro` adds missing fields from that file, which has no `like` itself. Raises
+    FileNotFoundError, which lists the existing files, or pydantic.ValidationError."""
     adapter: TypeAdapter[T]
     adapter = shape if isinstance(shape, TypeAdapter) else adapter_of(cast(Any, shape))
     data = _read(name)

@@ -395,10 +395,8 @@ def _fresh_secrets() -> dict[str, str]:
 
 
 def _stored_secrets(path: Path, fresh: dict[str, str], *, keep: bool) -> dict[str, str]:
-    """Returns the secrets in the file, completed with `fresh` ones, which `keep` stores.
-
-    A file lock makes processes that start together read the same secrets.
-    """
+    """Returns the secrets in the file, completed with `fresh` ones, which `keep` stores. A file
+    lock makes processes that start together read the same secrets."""
     with open(path.with_suffix(".lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         stored: dict[str, str] = {}

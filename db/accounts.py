@@ -132,8 +132,7 @@ def lock_workspace(
     session: Session, workspace_id: int, *, shared: bool = False
 ) -> Workspace | None:
     """Locks the row until the end of the transaction; settlements, which only refer to the row, can
-    still run. A `shared` lock prevents its erasure.
-    """
+    still run. A `shared` lock prevents its erasure."""
     lock = {"read": shared, "key_share": True}
     return session.get(Workspace, workspace_id, with_for_update=lock)
 
@@ -168,10 +167,8 @@ def keys_of(session: Session, workspace_id: int) -> list[ApiKey]:
 
 
 def revoke_key(session: Session, workspace_id: int, key_id: int, now: datetime) -> bool:
-    """Revokes a key and deletes its name; False when the workspace has no such valid key.
-
-    Only the last MAX_REVOKED revoked keys are kept.
-    """
+    """Revokes a key and deletes its name; False when the workspace has no such valid key. Only the
+    last MAX_REVOKED revoked keys are kept."""
     key = update(ApiKey).where(
         col(ApiKey.id) == key_id,
         col(ApiKey.workspace_id) == workspace_id,

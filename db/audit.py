@@ -42,11 +42,9 @@ def audit(
     target: str = "",
     details: dict[str, Any] | None = None,
 ) -> None:
-    """Records that `actor` did `action` to `target`, in the transaction of the action.
-
-    `details` has JSON values and never content of users. Call it last in a transaction: on
-    PostgreSQL the workspace's chain is locked from here on.
-    """
+    """Records that `actor` did `action` to `target`, in the transaction of the action. `details`
+    has JSON values and never content of users. Call it last in a transaction: on PostgreSQL the
+    workspace's chain is locked from here on."""
     if session.get_bind().dialect.name == "postgresql":
         session.connection().execute(
             text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_SPACE | workspace_id}
@@ -105,10 +103,8 @@ def audited_workspaces(session: Session) -> list[int]:
 
 
 def first_break(chain: Iterable[AuditEntry]) -> int | None:
-    """The number of the first entry that was changed, removed or inserted; None when valid.
-
-    A removal of the last entries is only detected against a digest that is stored elsewhere.
-    """
+    """The number of the first entry that was changed, removed or inserted; None when valid. A
+    removal of the last entries is only detected against a digest that is stored elsewhere."""
     digest = b""
     for number, entry in enumerate(chain, start=1):
         if entry.number != number or entry.digest != _digest(digest, entry):

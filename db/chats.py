@@ -1,8 +1,6 @@
-"""Saved chats. Chats of other workspaces are treated as nonexistent.
-
-A turn is a user's messages with their answer. It follows the previous turn in the table, or else an
-earlier one that it names; then it is a branch.
-"""
+"""Saved chats. Chats of other workspaces are treated as nonexistent. A turn is a user's messages
+with their answer. It follows the previous turn in the table, or else an earlier one that it names;
+then it is a branch."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -68,11 +66,9 @@ def append_to_chat(
     title: str | None = None,
     after: str | None = None,
 ) -> None:
-    """Appends messages to a chat; with a `title` it is created first.
-
-    They follow the turn `after`, by default the last message. Sets the positions of `entries`. Does
-    nothing when the chat or that turn was deleted meanwhile.
-    """
+    """Appends messages to a chat; with a `title` it is created first. They follow the turn `after`,
+    by default the last message. Sets the positions of `entries`. Does nothing when the chat or that
+    turn was deleted meanwhile."""
     size = sum(len(entry.content) + MESSAGE_BYTES for entry in entries)
     if title is not None:
         size += CHAT_BYTES
@@ -139,7 +135,7 @@ def entries_of(session: Session, chat_id: UUID) -> list[ChatEntry]:
 def find_answers(
     session: Session, workspace_id: int, chat_ids: Collection[UUID], turns: Collection[str]
 ) -> list[ChatEntry]:
-    """Finds the answers in those chats whose turns have one of those names."""
+    """Finds the answers in these chats whose turn has one of these names."""
     query = select(ChatEntry).join(Chat).where(Chat.workspace_id == workspace_id)
     return list(
         session.exec(
@@ -150,9 +146,7 @@ def find_answers(
 
 def path_to(entries: Sequence[ChatEntry], turn: str | None = None) -> list[ChatEntry]:
     """Selects the messages of a whole chat up to the answer of a turn, or to the last message.
-
-    Empty when there is no such turn.
-    """
+    Empty when there is no such turn."""
     by_position = {entry.position: entry for entry in entries}
     last = (entry for entry in reversed(entries) if turn in (None, entry.turn))
     entry = next(last, None)
@@ -184,8 +178,7 @@ def delete_chat(session: Session, workspace_id: int, chat_id: UUID) -> bool:
 def delete_turn(session: Session, workspace_id: int, chat_id: UUID, turn: str) -> bool:
     """Deletes an answer, and the messages that led to no other answer; False when there is no such
     turn. If a later turn continues the answer, its messages stay, without the name of their turn,
-    until the later turn is deleted. A chat without messages is deleted.
-    """
+    until the later turn is deleted. A chat without messages is deleted."""
     ours = (col(Chat.id) == chat_id, col(Chat.workspace_id) == workspace_id)
     same = update(Chat).where(*ours).values(stored_bytes=col(Chat.stored_bytes))
     if not change_rows(session, same):  # locks the row, as `append_to_chat` does

@@ -11,10 +11,8 @@ from db.database import UtcDateTime, change_rows, utc_now
 
 
 class ClientSecret(SQLModel, table=True):
-    """A secret with the session that it opens; only the HMAC of the secret is stored.
-
-    It was created by the API key `key_id` or the login session `session_id`, and ends with it.
-    """
+    """A secret with the session that it opens; only the HMAC of the secret is stored. It was
+    created by the API key `key_id` or the login session `session_id`, and ends with it."""
 
     __tablename__ = "client_secret"
     __table_args__ = (

@@ -124,10 +124,8 @@ def utc_now() -> datetime:
 
 
 def read_clock(connection: Any) -> timedelta:
-    """Measures the lead of the server's clock, to within half the time of its answer.
-
-    `connection` is psycopg's.
-    """
+    """Measures the lead of the server's clock, to within half the time of its answer. `connection`
+    is psycopg's."""
     asked = datetime.now(UTC)
     with connection.cursor() as cursor:
         now: datetime = cursor.execute("SELECT clock_timestamp()").fetchone()[0]
@@ -184,10 +182,8 @@ class BoundedThreadPool:
         self._hung: set[Future[Any]] = set()  # abandoned calls whose threads still wait
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Runs `work` in a thread. Raises what it raises, or TimeoutError.
-
-        After a TimeoutError, work that has begun may still complete; other work is cancelled.
-        """
+        """Runs `work` in a thread. Raises what it raises, or TimeoutError. After a TimeoutError,
+        work that has begun may still complete; other work is cancelled."""
         if self._hung:
             self._hung = {call for call in self._hung if not call.done()}
         if len(self._hung) == self._count:
@@ -224,10 +220,8 @@ class Database:
     async def run(
         self, work: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Runs `work(session, …)` in one transaction, which commits when it returns.
-
-        Raises DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises.
-        """
+        """Runs `work(session, …)` in one transaction, which commits when it returns. Raises
+        DatabaseUnavailable, sqlalchemy.exc.IntegrityError, or what `work` raises."""
         call = partial(_transact, self._engine, lambda session: work(session, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
@@ -252,11 +246,9 @@ class Database:
     async def run_in_order(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Runs work as `run_plain` does, but on SQLite a power cut may undo it.
-
-        A later `run` makes it durable, and the end of the process does not undo it. It is for
-        writes that matter only together with later ones.
-        """
+        """Runs work as `run_plain` does, but on SQLite a power cut may undo it. A later `run` makes
+        it durable, and the end of the process does not undo it. It is for writes that matter only
+        together with later ones."""
         call = partial(_transact_plain, self._ordered, lambda rows: work(rows, *args, **kwargs))
         return await self._in_thread(call, self._writers)
 
@@ -327,10 +319,8 @@ def _connection_errors() -> Iterator[None]:
 def make_engine(
     url: str, *, connections: int = CONNECTIONS, busy_timeout_ms: int = BUSY_TIMEOUT_MS
 ) -> Engine:
-    """Makes an engine with the settings that this project needs on either database.
-
-    Use at most `connections` threads: the pool does not serve waiting threads in order.
-    """
+    """Makes an engine with the settings that this project needs on either database. Use at most
+    `connections` threads: the pool does not serve waiting threads in order."""
     target = make_url(url)
     if target.get_backend_name() == "sqlite":
         return _sqlite_engine(target, connections, busy_timeout_ms)
@@ -367,10 +357,8 @@ def postgres_url(url: URL) -> URL:
 
 
 def postgres_parameters(url: URL) -> dict[str, Any]:
-    """Parameters of a connection to `url`, as PostgreSQL's library names them.
-
-    The library does not read the text of every SQLAlchemy URL.
-    """
+    """Parameters of a connection to `url`, as PostgreSQL's library names them. The library cannot
+    parse every SQLAlchemy URL."""
     target = postgres_url(url)
     _, parameters = target.get_dialect()().create_connect_args(target)
     return dict(parameters)

@@ -75,9 +75,8 @@ class ListedDelivery:
 
 
 def due(session: Session, now: datetime) -> list[tuple[UUID, UUID, int]]:
-    """Lists each webhook's earliest due delivery, with webhook and workspace, earliest first.
-    Takes 10 µs per webhook with pending deliveries, regardless of their number.
-    """
+    """Lists each webhook's earliest due delivery, with webhook and workspace, earliest first. Takes
+    10 µs per webhook with pending deliveries, regardless of their number."""
     waiting = _webhooks_with_pending()
     first = aliased(Delivery)
     longest_due = (
@@ -134,10 +133,8 @@ def backlog(session: Session, now: datetime) -> tuple[int, datetime | None]:
 def claim(
     session: Session, ids: Sequence[UUID], lease: str, now: datetime, lasts: timedelta
 ) -> list[Claimed]:
-    """Claims due deliveries that no other dispatcher has leased; `lease` is a new unique name.
-
-    The lease of a worker that dies expires after `lasts`.
-    """
+    """Claims due deliveries that no other dispatcher has leased; `lease` is a new unique name. The
+    lease of a worker that dies expires after `lasts`."""
     free = (
         select(Delivery.id)
         .where(
@@ -213,11 +210,9 @@ def finish(
 def finish_delivered(
     session: Session, done: Sequence[tuple[Claimed, AttemptResult]], now: datetime
 ) -> set[UUID]:
-    """Records successful attempts together; returns the deliveries that were recorded.
-
-    The rest are left to `finish`: another worker has their lease, or their webhook's row is locked,
-    and to wait for it while holding other rows could deadlock.
-    """
+    """Records successful attempts together; returns the deliveries that were recorded. The rest are
+    left to `finish`: another worker has their lease, or their webhook's row is locked, and to wait
+    for it while holding other rows could deadlock."""
     rows = select(Webhook.id).where(col(Webhook.id).in_({claim.webhook.id for claim, _ in done}))
     hooks = set(session.exec(rows.with_for_update(skip_locked=True, key_share=True)))
     failing = col(Webhook.id).in_(hooks), col(Webhook.failing_since).is_not(None)
@@ -276,7 +271,7 @@ def _record_result(
 
 
 def _failed_messages(session: Session, webhook: Webhook) -> int:
-    """Counts the messages that failed since `failing_since`, if that is long ago."""
+    """Counts the messages with attempts since `failing_since`, all of which failed."""
     return session.exec(
         select(func.count(func.distinct(DeliveryAttempt.delivery_id)))
         .join(Delivery, col(Delivery.id) == col(DeliveryAttempt.delivery_id))
@@ -289,9 +284,7 @@ def _failed_messages(session: Session, webhook: Webhook) -> int:
 
 def deactivate(session: Session, webhook: Webhook, now: datetime) -> None:
     """Makes a locked webhook inactive and cancels its deliveries, which its owner can resend.
-
-    Deliveries under a worker's lease are not cancelled.
-    """
+    Deliveries under a worker's lease are not cancelled."""
     webhook.status = "inactive"
     session.add(webhook)
     session.flush()

@@ -8,9 +8,7 @@ class DatabaseError(Exception):
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The database is down, hung or locked for too long.
-
-    Nothing was written, unless only the answer was lost: the write may then still happen.
-    """
+    """The database is down, hung or locked for too long. Nothing was written, unless only the
+    answer was lost: the write may then still happen."""
 
     code = "unavailable"

@@ -38,11 +38,9 @@ def claim_answer(
     lease_until: datetime,
     expires_at: datetime,
 ) -> IdempotentAnswer:
-    """Returns a row with `lease` when the caller may run the request; else the existing row.
-
-    If a runner dies, another can take over after `lease_until`, with the same `created_at` and
-    `body_digest`. Raises sqlalchemy.exc.IntegrityError when a concurrent call was first.
-    """
+    """Returns a row with `lease` when the caller may run the request; else the existing row. If a
+    runner dies, another can take over after `lease_until`, with the same `created_at` and
+    `body_digest`. Raises sqlalchemy.exc.IntegrityError when a concurrent call was first."""
     row = session.get(IdempotentAnswer, (workspace_id, path, key), with_for_update=True)
     if row is not None and row.expires_at > now:
         if row.status is not None or (row.lease_until is not None and row.lease_until > now):
@@ -77,11 +75,8 @@ def renew_answer(session: Session, claimed: IdempotentAnswer, lease_until: datet
 
 
 def bind_answer(session: Session, claimed: IdempotentAnswer, digest: bytes) -> bool:
-    """Stores the digest of the request's body.
-
-    False when an earlier run had another body: then the lease is given back, and only a request
-    with the first body can continue.
-    """
+    """Stores the digest of the request's body. False when an earlier run had another body: then the
+    lease is given back, and only a request with the first body can continue."""
     running = update(IdempotentAnswer).where(*_running(claimed))
     stored = col(IdempotentAnswer.body_digest)
     same = running.where(or_(stored.is_(None), stored == digest))
@@ -122,10 +117,8 @@ def _running(claimed: IdempotentAnswer) -> tuple[ColumnElement[bool], ...]:
 def note_once(
     session: Session, workspace_id: int, path: str, key: str, now: datetime, expires_at: datetime
 ) -> bool:
-    """Records a message until `expires_at`; False if it is recorded already.
-
-    The caller holds the lock of the workspace.
-    """
+    """Records a message until `expires_at`; False if it is recorded already. The caller holds the
+    lock of the workspace."""
     row = session.get(IdempotentAnswer, (workspace_id, path, key))
     if row is not None and row.expires_at > now:
         return False

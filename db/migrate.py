@@ -25,11 +25,8 @@ LAST_WITH_ALL_MIGRATIONS = "0.9.0"  # its last revision is the first one here
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Applies all missing migrations, up to `revision`.
-
-    A lock serialises processes that start together.
-    Raises DatabaseUnavailable, or the errors of `check_revision`.
-    """
+    """Applies all missing migrations, up to `revision`. A lock serialises processes that start
+    together. Raises DatabaseUnavailable, or the errors of `check_revision`."""
     config = _config(url)
     migrations = ScriptDirectory.from_config(config)
     try:
@@ -62,11 +59,9 @@ def check_revision(revision: str) -> None:
 
 
 def _revision(url: str) -> str | None:
-    """The revision of the tables; None when there are none.
-
-    Takes no write lock, since jobs at idle priority call this too: beside four busy loops on two
-    cores, one kept the lock for up to 143 s.
-    """
+    """The revision of the tables; None when there are none. Takes no write lock, since jobs at idle
+    priority call this too: beside four busy loops on two cores, such a job kept the lock for up to
+    143 s."""
     engine = make_engine(url, connections=1)
     try:
         with engine.execution_options(read_only=True).connect() as connection:
@@ -76,10 +71,8 @@ def _revision(url: str) -> str | None:
 
 
 def new_migration(message: str, migrations: Path = MIGRATIONS) -> Path:
-    """Writes a migration from the newest revision to the tables of the code, for manual review.
-
-    Its name is the next number and the message.
-    """
+    """Writes a migration from the newest revision to the tables of the code, for manual review. Its
+    name is the next number and the message."""
     with tempfile.TemporaryDirectory() as folder:
         config = _config(sqlite_url(Path(folder, "empty.db")), migrations)
         command.upgrade(config, "head")

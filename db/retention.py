@@ -38,7 +38,7 @@ def blank_settled_events(session: Session) -> int:
 
 
 def cancel_stranded(session: Session, now: datetime) -> int:
-    """Cancels deliveries of inactive webhooks whose worker died; returns how many."""
+    """Cancels deliveries to inactive webhooks that a dead worker has left; returns how many."""
     inactive = select(col(Webhook.id)).where(col(Webhook.status) == "inactive")
     return cancel(session, now, col(Delivery.webhook_id).in_(inactive))
 

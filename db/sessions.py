@@ -14,10 +14,8 @@ THIS_MACHINE = "this machine"  # address of a session by the link of `make run`
 
 
 class LoginSession(SQLModel, table=True):
-    """A sign-up or login, and its origin.
-
-    The row is kept for a while after the session has ended, so that its address stays known.
-    """
+    """A sign-up or login, and its origin. The row is kept for a while after the session has ended,
+    so that its address stays known."""
 
     __tablename__ = "login_session"
     __table_args__ = (Index("ix_login_session_user_id_address", "user_id", "address"),)

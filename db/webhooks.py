@@ -1,8 +1,5 @@
-"""Webhooks of workspaces, and the outbox of their events.
-
-Webhooks of other workspaces are treated as nonexistent. Events are written in the transaction that
-causes them.
-"""
+"""Webhooks of workspaces, and the outbox of their events. Webhooks of other workspaces are treated
+as nonexistent. Events are written in the transaction that causes them."""
 
 import json
 import secrets
@@ -64,7 +61,8 @@ class Event(SQLModel, table=True):
         ),
     )
 
-    id: str = Field(primary_key=True, max_length=40)  # evt_…; no dot, which signatures join with
+    # evt_…, without dots, which separate the parts of a signature.
+    id: str = Field(primary_key=True, max_length=40)
     workspace_id: int = Field(sa_column=workspace_reference(index=True))
     kind: str = Field(max_length=32)
     body: str | None = Field(default=None, sa_type=Text)  # encrypted; None: blanked
@@ -110,8 +108,8 @@ def webhooks_of(session: Session, workspace_id: int) -> list[Webhook]:
 def webhook_of(
     session: Session, workspace_id: int, webhook_id: UUID, *, lock: bool = False
 ) -> Webhook | None:
-    """Finds a webhook; None without it. `lock` locks its row until the commit, except for foreign
-    keys."""
+    """Finds a webhook; None without it. `lock` locks its row until the commit; other rows can still
+    refer to it."""
     query = select(Webhook).where(Webhook.id == webhook_id, Webhook.workspace_id == workspace_id)
     query = query.where(col(Webhook.job_id).is_(None))
     if lock:
@@ -129,7 +127,8 @@ class NewEvent:
 
 
 def callback_of(session: Session, job_id: UUID) -> UUID | None:
-    """Finds the callback of a job, and locks its row until the commit, except for foreign keys."""
+    """Finds the callback of a job, and locks its row until the commit; other rows can still refer
+    to it."""
     query = select(Webhook.id).where(Webhook.job_id == job_id)
     return session.exec(query.with_for_update(key_share=True)).one_or_none()
 
@@ -148,9 +147,7 @@ def add_event(
     session: Session, workspace_id: int, event: NewEvent, encrypt: EncryptText
 ) -> str | None:
     """Adds an event with a delivery for each active webhook subscribed to its kind; returns its id.
-
-    Returns None, and writes nothing, when there is no such webhook.
-    """
+    Returns None, and writes nothing, when there is no such webhook."""
     callback = event.callback
     wanting = [callback] if callback else _wanting_webhooks(session, workspace_id, event.kind)
     if not wanting:

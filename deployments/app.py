@@ -1,8 +1,6 @@
-"""The builders of the Serve applications, which Serve also calls for `serve deploy`.
-
-Scaling is configured in `serve_config.yaml`. If a builder refuses a configuration, `serve status`
-shows the reason, and the running replicas stay.
-"""
+"""The builders of the Serve applications, which Serve also calls for `serve deploy`. Scaling is
+configured in `serve_config.yaml`. If a builder refuses a configuration, `serve status` shows the
+reason, and the running replicas stay."""
 
 from typing import Any, TypeVar
 
@@ -39,8 +37,8 @@ def build_models(args: dict[str, Any]) -> Application:
     """Build the application `models`: one deployment per model, none with a route."""
     checked = _checked(ModelsArgs, args)
     models = [
-        # An entry without `user_config` gets `{}`, which its new replica cannot load, so the old
-        # one stays. Otherwise Serve would replace it by a replica without a model.
+        # An entry without `user_config` gets `{}`, which a new replica cannot load, so that the
+        # old replica stays. Without `{}`, Serve would replace it by a replica without a model.
         _bind(name, KINDS[kind], user_config={}, max_surge_percent=100)
         for kind, names in checked.by_kind.items()
         for name in names

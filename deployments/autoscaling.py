@@ -9,19 +9,19 @@ requests, which counts a minute of audio like a single word.
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import ray
+from ray.serve.config import AutoscalingContext
 
 from telemetry import metrics
 
 LOAD = "load"
-SLACK = 0.5  # tolerated load above the number of replicas: a busy one alone adds no second
+SLACK = 0.5  # tolerated load above the number of replicas: one busy replica adds no second one
 LEAST = 0.01  # load of a replica with any work, so that it stays
-GATEWAY_FULL = 0.45  # share of its sessions; another gateway is added above 0.45 * (1 + SLACK)
+GATEWAY_FULL = 0.45  # share of a gateway's sessions; above 0.45 * (1 + SLACK), another is added
 WAIT_S = 8.0  # seconds of waiting work that count as the load of one replica
-VOICE_FULL = 96  # requests: 40 sockets with two sentences each need one replica
+VOICE_FULL = 96  # requests of one replica, which 40 sockets with two sentences each do not reach
 
 
 def load_report(load: float) -> dict[str, float]:
@@ -30,22 +30,7 @@ def load_report(load: float) -> dict[str, float]:
     return {LOAD: load}
 
 
-class Scaled(Protocol):
-    """The fields of `ray.serve.config.AutoscalingContext` on which the decision depends."""
-
-    target_num_replicas: int
-
-    @property
-    def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...
-
-
-class Timed(Scaled, Protocol):
-    """The same fields, with the time of the decision."""
-
-    current_time: float | None  # seconds since the epoch
-
-
-def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
+def by_load(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     """Return the wanted number of replicas, and no state. Serve rounds the number up, and bounds
     and delays it as `autoscaling_config` says. Without reports, the number stays the same."""
     loads = (context.aggregated_metrics or {}).get(LOAD)
@@ -55,10 +40,10 @@ def by_load(context: Scaled) -> tuple[float, dict[str, Any]]:
     return max(load - SLACK, min(load, LEAST)), {}
 
 
-def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
+def by_load_on_gpus(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     """Return the wanted number of replicas like `by_load`, but at most one for each GPU of the
-    cluster. Further replicas would wait for room, and Ray would give them the share of a GPU that a
-    replica of another model leaves while it restarts."""
+    cluster. Further replicas would wait for room. When a replica of another model restarts, Ray
+    would give its share of a GPU to one of them."""
     wanted, state = by_load(context)
     if wanted > 1:
         wanted = min(wanted, max(1, int(ray.cluster_resources().get("GPU", 0))))
@@ -66,7 +51,7 @@ def by_load_on_gpus(context: Scaled) -> tuple[float, dict[str, Any]]:
 
 
 class RestWhenIdle:
-    """Scales by load, and treats a model that was used differently from one that was only loaded.
+    """Scales by load, and keeps a used model for longer than a model that was only loaded.
 
     Serve stops the last replica after `downscale_to_zero_delay_s` without load. The delay may be
     short for a model that has not been used since the start, since others can use its memory. A
@@ -77,7 +62,7 @@ class RestWhenIdle:
         self._after_use_s = after_use_s
         self._used_at = -math.inf
 
-    def __call__(self, context: Timed) -> tuple[float, dict[str, Any]]:
+    def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
         """Returns the wanted number of replicas, like `by_load`."""
         wanted, state = by_load(context)
         now = context.current_time or time.time()

@@ -25,7 +25,6 @@ from configs.environment import (
     serves_only_this_machine,
 )
 from configs.load import CONFIGS_DIR, load_yaml
-from configs.schema.platform import PlansConfig
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
 from configs.settings import BRAND, OWNER, Settings, chat_model, load_settings, misspelt_settings
 from db.billing.ledger import discrepancies
@@ -34,7 +33,7 @@ from db.errors import DatabaseError, DatabaseUnavailable
 from deployments.cluster import node, serve_api
 from deployments.cluster.compat import untested_versions
 from deployments.cluster.killed import killed_for_memory
-from deployments.cluster.login import SET_PASSWORD, console_link
+from deployments.cluster.login import SET_PASSWORD, accounts_of, console_link
 from deployments.cluster.readiness import ask, local_url, readyz
 from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
 from deployments.default_chat.arrival import ModelArrival
@@ -48,7 +47,7 @@ from models.errors import EngineError
 from models.memory import give_back
 from models.registry import CHAT
 from models.weights.__main__ import fetch_weights
-from pipelines.accounts.service import LINK_LIFETIME, Accounts
+from pipelines.accounts.service import LINK_LIFETIME
 from telemetry.tracing import start_tracing
 
 READY_TIMEOUT_S = 180
@@ -199,11 +198,9 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 async def prepare_database(settings: Settings) -> str | None:
-    """Migrate the database; at the first start, also create a workspace and return its API key.
-
-    If the service serves only this machine, also tells its processes which workspace has no limits.
-    Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError.
-    """
+    """Migrate the database; at the first start, also create a workspace and return its API key. If
+    the service serves only this machine, also tells its processes which workspace has no limits.
+    Raises SettingsError for a wrong WYOMING_KEY, or DatabaseError."""
     with closing(await open_database(settings)) as database:
         accounts = accounts_of(database, settings)
         for account in await database.read(discrepancies):
@@ -213,10 +210,6 @@ async def prepare_database(settings: Settings) -> str | None:
         is_alone = serves_only_this_machine(settings.host)
         os.environ[OWNER] = str(await accounts.owner_workspace() or "") if is_alone else ""
         return first_key
-
-
-def accounts_of(database: Database, settings: Settings) -> Accounts:
-    return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
 
 
 def wait_until_ready(

@@ -189,14 +189,12 @@ def redact_logs() -> None:
     logging.setLogRecordFactory(RedactedRecord)
 
 
-def setup_logs(level: int = logging.INFO) -> None:
+def setup_logs() -> None:
     """Redacts every record of this process, and writes those of the root logger to stderr as JSON.
-
-    In a replica they also go to the file that Ray's dashboard shows, as Serve's own records do.
-    """
+    In a replica they also go to the file that Ray's dashboard shows, as Serve's own records do."""
     redact_logs()
     root = logging.getLogger()
-    root.setLevel(level)
+    root.setLevel(logging.INFO)
     if not any(isinstance(handler.formatter, JsonFormatter) for handler in root.handlers):
         # Serve replaces sys.stderr by a stream that buffers a thousand lines, and loses them when
         # the process is killed.

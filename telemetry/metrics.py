@@ -1,8 +1,6 @@
-"""All Prometheus metrics, as attributes of this module; `metrics.yaml` defines them.
-
-Each process has its own counts. `GET /metrics` shows those of all processes, and adds the labels
-`deployment` and `replica` to each series, so no metric may have a label of that name.
-"""
+"""All Prometheus metrics, as attributes of this module; `metrics.yaml` defines them. Each process
+has its own counts. `GET /metrics` shows those of all processes, and adds the labels `deployment`
+and `replica` to each series, so no metric may have a label of that name."""
 
 from itertools import product
 from pathlib import Path
@@ -57,10 +55,8 @@ SHOWN_EMPTY: set[str] = set()
 
 
 def declare(*kinds: str) -> None:
-    """Exposes known series from the start of a process of these kinds.
-
-    `rate()` sees no increase in the first sample of a new series.
-    """
+    """Exposes known series from the start of a process of these kinds. `rate()` sees no increase in
+    the first sample of a new series."""
     for kind in ("every", *kinds):
         for part in _FILE["processes"][kind]:
             for name in [part] if isinstance(part, str) else part:

@@ -1,8 +1,6 @@
-"""Metrics of one process, and the page with those of many processes.
-
-Each process formats its own lines, so that a gateway only joins them: formatting thousands of
-samples would block its event loop.
-"""
+"""Metrics of one process, and the page with those of many processes. Each process formats its own
+lines, so that a gateway only joins them: formatting thousands of samples would block its event
+loop."""
 
 import itertools
 import re
@@ -49,9 +47,7 @@ class OwnReports:
 
     def take(self) -> Report:
         """Collects all metrics of this process, except empty histograms that it did not declare.
-
-        Takes milliseconds. Each series gets the labels `deployment` and `replica`.
-        """
+        Takes milliseconds. Each series gets the labels `deployment` and `replica`."""
         sequence = next(self._sequence)
         origin = {"deployment": self.process.deployment, "replica": self.process.replica}
         source = _LabelledCollector(self.source, origin)
@@ -66,10 +62,8 @@ class OwnReports:
 
 
 def render(reports: Iterable[Report], media_type: str = MEDIA_TYPE) -> bytes:
-    """Renders the page; families of the same name are joined, as the format requires.
-
-    Only OPEN_METRICS has exemplars, and omits `_total` from counters' HELP and TYPE lines.
-    """
+    """Renders the page; families of the same name are joined, as the format requires. Only
+    OPEN_METRICS has exemplars, and omits `_total` from counters' HELP and TYPE lines."""
     registry = CollectorRegistry()
     text = "Time since a process reported its metrics"
     ages = Gauge(REPORT_AGE, text, ("deployment", "replica"), registry=registry)

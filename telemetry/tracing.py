@@ -1,8 +1,6 @@
-"""Traces by OpenTelemetry: off, unless its environment variables name a collector.
-
-Spans hold numbers, names of models and routes, and classes of errors; no texts of users and no
-secrets. While traces are off, none of the libraries is imported, and a span is None.
-"""
+"""Traces by OpenTelemetry: off, unless its environment variables name a collector. Spans hold
+numbers, names of models and routes, and classes of errors; no texts of users and no secrets. While
+traces are off, none of the libraries is imported, and a span is None."""
 
 import asyncio
 import logging

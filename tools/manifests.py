@@ -50,7 +50,10 @@ def serve_config(overlay: str) -> dict[str, Any]:
     gateway of a pod would wait for each other."""
     config: dict[str, Any] = read(OVERLAYS[overlay])
     for application in config["applications"]:
-        for deployment in application["deployments"]:
+        # YAML's merge keys put the merged options before the name.
+        named = [{"name": entry["name"], **entry} for entry in application["deployments"]]
+        application["deployments"] = named
+        for deployment in named:
             if deployment["name"] == "Gateway":
                 deployment |= {"num_replicas": GATEWAYS[overlay], "max_replicas_per_node": 1}
                 del deployment["max_surge_percent"]

@@ -6,18 +6,18 @@ Pictures show the console in Chromium, in light mode, 1280 pixels wide. Sounds c
 API. docs/voices.md gets the list of voices, between its two marks.
 """
 
-import json
 import os
 import re
 import shutil
 import sys
-import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, TimeoutError, sync_playwright
+
+from antiphon import Antiphon
 
 MEDIA = Path(__file__).resolve().parents[1] / "docs/media"
 VOICES = MEDIA.parent / "voices.md"
@@ -50,41 +50,19 @@ SOUNDS: dict[str, tuple[str | None, str]] = {
 }
 
 
-class Service:
-    """The public API of a running service."""
-
-    def __init__(self, url: str, key: str) -> None:
-        self.url = url
-        self.key = key
-
-    def request(self, path: str, body: dict[str, Any] | None = None) -> bytes:
-        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=PATIENCE_MS / 1000) as response:
-            content: bytes = response.read()
-        return content
-
-    def speech(self, text: str, voice: str | None, response_format: str = "mp3") -> bytes:
-        body = {"input": text, "response_format": response_format}
-        if voice is not None:
-            body["voice"] = voice
-        return self.request("/openai/v1/audio/speech", body)
-
-
-def make_sounds(service: Service) -> None:
+def make_sounds(service: Antiphon) -> None:
     folder = MEDIA / "sounds"
     folder.mkdir(parents=True, exist_ok=True)
     for name, (voice, text) in SOUNDS.items():
-        (folder / f"{name}.mp3").write_bytes(service.speech(text, voice))
+        (folder / f"{name}.mp3").write_bytes(service.speak(text, voice=voice))
     VOICES.write_text(LIST.sub(lambda _: voice_list(service), VOICES.read_text("utf-8")), "utf-8")
 
 
-def voice_list(service: Service) -> str:
+def voice_list(service: Antiphon) -> str:
     """Return the rows of docs/voices.md: each language with its voices and its sound."""
     speakers: dict[tuple[str, str], list[str]] = defaultdict(list)
     borrowed: Counter[tuple[str, str]] = Counter()
-    for voice in json.loads(service.request("/default-voices"))["data"]:
+    for voice in service.default_voices()["data"]:
         labels = voice["labels"]
         language = (labels["language_name"], labels["language"])
         if voice["name"].endswith("(espeak)"):
@@ -100,7 +78,7 @@ def voice_list(service: Service) -> str:
     return "| language | voices | names | sound |\n|---|---|---|---|\n" + "".join(rows)
 
 
-def enter(page: Page, service: Service) -> None:
+def enter(page: Page, service: Antiphon) -> None:
     """Sign in with the API key, unless the console needs no credential."""
     page.goto(f"{service.url}/console")
     page.wait_for_selector(".enter, .frame h1")
@@ -112,31 +90,32 @@ def enter(page: Page, service: Service) -> None:
     page.wait_for_selector(".frame h1")
 
 
-def speak(page: Page, service: Service) -> None:
+def speak(page: Page, service: Antiphon) -> None:
     text = page.get_by_role("textbox", name="Text", exact=True)
     text.fill(ENGLISH)
     page.get_by_role("button", name="Create a file").click()
     page.wait_for_selector(".history-row")
 
 
-def listen(page: Page, service: Service) -> None:
-    recording = service.speech(f"Thank you for calling. {ENGLISH}", "Heart", "wav")
+def listen(page: Page, service: Antiphon) -> None:
+    text = f"Thank you for calling. {ENGLISH}"
+    recording = service.speak(text, voice="Heart", response_format="wav")
     file: Any = {"name": "call.wav", "mimeType": "audio/wav", "buffer": recording}
     page.locator("main input[type=file]").first.set_input_files(file)
     page.get_by_role("button", name="SRT").first.wait_for()
 
 
-def chat(page: Page, service: Service) -> None:
+def chat(page: Page, service: Antiphon) -> None:
     page.get_by_role("textbox", name="Message").fill("Write a haiku about the sea.")
     page.get_by_role("button", name="Send").click()
     page.get_by_text(re.compile(r"\d tokens")).first.wait_for()
 
 
-def show(_page: Page, _service: Service) -> None:
+def show(_page: Page, _service: Antiphon) -> None:
     """The page as it opens."""
 
 
-PICTURES: dict[str, Callable[[Page, Service], None]] = {
+PICTURES: dict[str, Callable[[Page, Antiphon], None]] = {
     "speak": speak,
     "listen": listen,
     "talk": show,
@@ -145,7 +124,7 @@ PICTURES: dict[str, Callable[[Page, Service], None]] = {
 }
 
 
-def make_pictures(service: Service) -> None:
+def make_pictures(service: Antiphon) -> None:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
@@ -169,7 +148,7 @@ def make_pictures(service: Service) -> None:
 
 def main(*arguments: str) -> None:
     url = next((one for one in arguments if "://" in one), "http://127.0.0.1:8000")
-    service = Service(url.rstrip("/"), os.environ["ANTIPHON_KEY"])
+    service = Antiphon(url, os.environ["ANTIPHON_KEY"])
     kinds = [one for one in arguments if "://" not in one] or ["sounds", "pictures"]
     MEDIA.mkdir(exist_ok=True)
     if "sounds" in kinds:

@@ -88,7 +88,8 @@ class Autoscaler:
     _down_since: float | None = None
 
     def tick(self, now: float) -> None:
-        wanted, _ = by_load(Context(self.replicas, {LOAD: {0: self.load(now)}}))
+        context: Any = Context(self.replicas, {LOAD: {0: self.load(now)}})
+        wanted, _ = by_load(context)
         wanted = max(1, math.ceil(wanted))
         self._up_since = (self._up_since or now) if wanted > self.replicas else None
         self._down_since = (self._down_since or now) if wanted < self.replicas else None

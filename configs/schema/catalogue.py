@@ -94,9 +94,7 @@ Source = PackageSource | HubSource | UrlSource | FileSource
 
 class Conversion(StrictModel):
     """The conversion of an artefact by `make weights`, for this service's runtimes.
-
-    `convert(folder)` of the module returns contents by file name.
-    """
+    `convert(folder)` of the module returns contents by file name."""
 
     module: str  # such as "models.weights.convert.perth"
     version: int = Field(gt=0)  # if it changes, files are converted again, beside the old ones

@@ -22,13 +22,14 @@ class CurrencyNames(StrictModel):
 class LanguageWords(StrictModel):
     """Words of one language; all empty for a language that is not listed."""
 
+    detected: bool = False  # whether the language of a text may be detected as this one
     native_name: str | None = None  # name of the language, if the CLDR lacks it
     conjunctions: Words = frozenset()  # words that begin a clause
     prepositions: Words = frozenset()  # words that begin a phrase
     bound: Words = frozenset()  # other words after which chunking never cuts
     ties: Words = frozenset()  # words between two nouns: no cut before or after
-    # Words that (outside questions) begin only subordinate clauses, and words, including fillers,
-    # that cannot end a sentence. Used only if the recogniser marks the end of every sentence.
+    # Words that, outside questions, begin only subordinate clauses; and words that cannot end a
+    # sentence, such as fillers. Used only if the recogniser marks the end of every sentence.
     subordinators: Words = frozenset()
     unending: Words = frozenset()
     # Back-channels of listeners, as recognisers write them, and a prompt for such short sounds,
@@ -38,7 +39,8 @@ class LanguageWords(StrictModel):
     # Abbreviations after which a sentence continues. sentencex knows most; these are the ones after
     # which it cuts, and the commonest others. None of them is also a word that can end a sentence.
     goes_on: Words = frozenset()
-    # Abbreviations only before a number: "No." may be an answer. "So" is a weekday, "so" is not.
+    # Abbreviations only before a number: "No." may be an answer. One with a capital, such as the
+    # weekday "So", does not match in lower case.
     goes_on_before_number: Words = frozenset()
     before_ordinal: Words = frozenset()  # words after which "3." is an ordinal and ends no sentence
     after_ordinal: Words = frozenset()  # words before which "3." is an ordinal
@@ -54,6 +56,8 @@ class LanguageWords(StrictModel):
 
 # Read at import, so that no request waits for it.
 LANGUAGES = load_yaml(TypeAdapter(dict[str, LanguageWords]), "languages")
+DETECTED = frozenset(code for code, words in LANGUAGES.items() if words.detected)
+"""ISO 639 codes that a text to correct or to redact may be detected as."""
 _UNLISTED = LanguageWords()
 
 

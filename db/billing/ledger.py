@@ -147,10 +147,8 @@ def hold(
     expires_at: datetime,
     key_id: int = 0,
 ) -> bool:
-    """Sets `amount` micro-USD aside for work of an API key, or of a token (`key_id` 0).
-
-    False, and nothing is held, when the credit is too little.
-    """
+    """Sets `amount` micro-USD aside for work of an API key, or of a token (`key_id` 0). False, and
+    nothing is held, when the credit is too little."""
     connection = session.connection()
     balance = connection.execute(_RESERVE, {"account": workspace_id, "kept": amount}).scalar()
     if balance is None:
@@ -186,11 +184,8 @@ def hold_idempotently(
     key_id: int = 0,
 ) -> IdempotentHold | None:
     """Holds credit for an attempt of the request `name`, as `hold` does; only one attempt may run
-    at a time. A request that was captured is not captured again.
-
-    The hold of an attempt that died is released first. None when the credit is too little, or
-    after too many attempts.
-    """
+    at a time. A request that was captured is not captured again. The hold of an attempt that died
+    is released first. None when the credit is too little, or after too many attempts."""
     attempts = list(_attempts(session, workspace_id, name, releases=True))
     for operation, done in chain.from_iterable(kinds.items() for kinds, _ in attempts):
         if "capture" in done and "refund" not in done:
@@ -227,11 +222,9 @@ class Settled:
 def capture(
     session: Transaction, *, workspace_id: int, operation: str, service: str, cost: int, units: int
 ) -> Settled:
-    """Charges for the work and releases the rest of the hold. Idempotent.
-
-    An expired hold is charged, too, but only up to the remaining credit: otherwise a client that
-    reads slowly enough would pay nothing.
-    """
+    """Charges for the work and releases the rest of the hold. Idempotent. An expired hold is
+    charged, too, but only up to the remaining credit: otherwise a client that reads slowly enough
+    would pay nothing."""
     return _end_hold(
         session,
         kind="capture",
@@ -348,9 +341,7 @@ def usage(
     session: Transaction, workspace_id: int, first: date, last: date, by_key: bool = False
 ) -> list[DayOfUsage]:
     """Sums usage from `first` to `last`, inclusive, by day, service and, if asked, by API key.
-
-    Refunded work is left out.
-    """
+    Refunded work is left out."""
     groups = (_DAY.c.day, _DAY.c.service, _DAY.c.key_id if by_key else null())
     sums = (_DAY.c.units, _DAY.c.captures - _DAY.c.refunds, -_DAY.c.amount)
     query = (
@@ -439,8 +430,7 @@ def _attempts(
     session: Transaction, workspace_id: int, name: str, *, releases: bool = False
 ) -> Iterator[tuple[dict[str, set[str]], str | None]]:
     """Yields attempts of an idempotent request in groups: the kinds of entries by operation, and
-    the first operation without entries, which is the next attempt.
-    """
+    the first operation without entries, which is the next attempt."""
     query = select(_ENTRY.c.operation, _ENTRY.c.kind)
     for first in range(1, MOST_ATTEMPTS, ATTEMPTS):
         names = [f"{name}.{number}" for number in range(first, first + ATTEMPTS)]

@@ -29,7 +29,8 @@ def account_ids(session: Transaction) -> list[int]:
 
 
 def check_days(session: Transaction, workspace_id: int, since: date) -> CheckedDays | None:
-    """Checks AT_ONCE days from the first with entries since `since`; None when there is none."""
+    """Checks AT_ONCE days, from the first day since `since` that has entries; None without such a
+    day."""
     first = _first_day(session, workspace_id, since)
     if first is None:
         return None

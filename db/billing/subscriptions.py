@@ -45,10 +45,8 @@ def subscribe(
     actor: str,
     message_id: str | None = None,
 ) -> tuple[Workspace, Subscription | None] | None:
-    """Puts the workspace on `plan`, paid from `now` on; None without the workspace.
-
-    Idempotent for the same plan and cycle. A message with an id changes the plan once.
-    """
+    """Puts the workspace on `plan`, paid from `now` on; None without the workspace. Idempotent for
+    the same plan and cycle. A message with an id changes the plan once."""
     # The lock serialises requests of one workspace.
     current = workspace_and_subscription(session, workspace_id, lock=True)
     if current is None:

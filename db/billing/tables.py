@@ -1,8 +1,6 @@
-"""Tables of the ledger: balances, entries, sums of days, and holds.
-
-Money is integer micro-USD. The ledger is kept after its workspace is deleted, so it has no foreign
-key to it; a workspace's id is random and does not identify its owner.
-"""
+"""Tables of the ledger: balances, entries, sums of days, and holds. Money is integer micro-USD. The
+ledger is kept after its workspace is deleted, so it has no foreign key to it; a workspace's id is
+random and does not identify its owner."""
 
 from datetime import date, datetime
 
@@ -31,10 +29,8 @@ class Account(SQLModel, table=True):
 
 
 class LedgerEntry(SQLModel, table=True):
-    """One change of an account; append-only, which a trigger enforces.
-
-    The sum of `amount` is the balance, and the sum of `held` the credit on hold.
-    """
+    """One change of an account; append-only, which a trigger enforces. The sum of `amount` is the
+    balance, and the sum of `held` the credit on hold."""
 
     __tablename__ = "ledger_entry"
     __table_args__ = (

@@ -1,7 +1,5 @@
-"""Jobs of workspaces and their files. The row of a job is also its entry in the queue.
-
-Jobs of other workspaces are treated as nonexistent.
-"""
+"""Jobs of workspaces and their files. The row of a job is also its entry in the queue. Jobs of
+other workspaces are treated as nonexistent."""
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time
@@ -74,7 +72,8 @@ class Job(SQLModel, table=True):
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     attempt: int = 0  # failed attempts since the last progress, plus a running one
-    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
+    # Since when attempts have made no progress.
+    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
     def is_in_work(self, now: datetime) -> bool:
         """Whether a process has the lease."""
@@ -91,12 +90,9 @@ class Job(SQLModel, table=True):
 
 
 class JobFile(SQLModel, table=True):
-    """A stored file of a job.
-
-    Its kind is options, part (of the recording, or lines of a batch), result, failed (lines),
-    speech, chapters (of the speech), or request (what a client of another API asked for, which
-    stays after the end).
-    """
+    """A stored file of a job. Its kind is options, part (of the recording, or lines of a batch),
+    result, failed (lines), speech, chapters (of the speech), or request (what a client of another
+    API asked for, which stays after the end)."""
 
     __tablename__ = "job_file"
 
@@ -121,10 +117,8 @@ def job_of(
 def jobs_page(
     session: Session, owner: int, kinds: Collection[str], page: int, limit: int
 ) -> tuple[list[Job], int]:
-    """Lists one page of a workspace's jobs, newest first, and their number.
-
-    `page` counts from 1.
-    """
+    """Lists one page of a workspace's jobs, newest first, and their number. `page` counts from
+    1."""
     query = select(Job).where(Job.workspace_id == owner, col(Job.kind).in_(kinds))
     return page_of(session, query.order_by(col(Job.created_at).desc(), col(Job.id)), page, limit)
 
@@ -139,9 +133,7 @@ def batches_after(
     oldest_first: bool = False,
 ) -> list[Job]:
     """Lists a workspace's batches after the place `last`, newest first unless `oldest_first`.
-
-    `begun` omits files without a batch.
-    """
+    `begun` omits files without a batch."""
     place = tuple_(col(Job.created_at), col(Job.id))
     query = select(Job).where(Job.workspace_id == owner, Job.kind == BATCH)
     if last is not None:
@@ -164,10 +156,8 @@ def requested_jobs(
     created_on: date | None = None,
     stage: Stage | None = None,
 ) -> list[tuple[Job, Stage]]:
-    """Lists a workspace's jobs that have a request, with their stages, newest first.
-
-    With `after`, takes the oldest of the jobs that are newer. `created_on` is a day (UTC).
-    """
+    """Lists a workspace's jobs that have a request, with their stages, newest first. With `after`,
+    takes the oldest of the jobs that are newer. `created_on` is a day (UTC)."""
     stage_now = Job.stage_at(now)
     query = select(Job, stage_now).where(Job.workspace_id == owner, HAS_REQUEST)
     place = tuple_(col(Job.created_at), col(Job.id))
@@ -242,10 +232,7 @@ def delete_job(session: Session, job: Job) -> None:
 
 def delete_old_jobs(session: Session, ended_before: datetime, begun_before: datetime) -> int:
     """Deletes jobs that ended before `ended_before`, and uploads begun before `begun_before` that
-    are still incomplete; returns how many.
-
-    A file without a batch counts as ended.
-    """
+    are still incomplete; returns how many. A file without a batch counts as ended."""
     ended = func.coalesce(Job.finished_at, Job.created_at) < ended_before
     is_upload = and_(col(Job.status) == "uploading", col(Job.kind) != BATCH)
     is_old = or_(ended, and_(is_upload, col(Job.created_at) < begun_before))

@@ -1,7 +1,5 @@
-"""Queues of custom voices to build and of jobs.
-
-They are rows of a table, claimed under leases, with workspaces in turn (round robin).
-"""
+"""Queues of custom voices to build and of jobs. They are rows of a table, claimed under leases,
+with workspaces in turn (round robin)."""
 
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -33,7 +31,8 @@ _TURNS = {Voice: Workspace.voice_turn_at, Job: Workspace.job_turn_at}
 
 
 def free(of: type[W], now: datetime, *states: str) -> sa.ColumnElement[bool]:
-    """Rows of those states, by default "processing", without a valid lease."""
+    """Builds the condition of rows of those states, by default "processing", without a valid
+    lease."""
     return sa.and_(col(of.status).in_(states or ("processing",)), is_free(of.lease_until, now))
 
 
@@ -49,8 +48,8 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> l
 
     Workspaces take turns, first the one whose last turn is longest ago. In its turn, a workspace
     gets its row that has waited longest since it was created or gave way. A workspace that never
-    had a turn is ranked as if it had one an hour before its work was created, so that new
-    workspaces, however many come, keep no other workspace waiting for longer.
+    had a turn is ranked as if it had one an hour before its work was created. However many new
+    workspaces come, they thus delay the turn of another by an hour at most.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (
@@ -96,11 +95,8 @@ def claim(session: Session, of: type[W], lease: str, now: datetime, work: WorkCo
 
 def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -> Job | None:
     """Claims the next recording to fetch; None if there is none, or if all workspaces are at their
-    limit.
-
-    Among the workspaces that fetch the fewest recordings, it is the one that has waited longest
-    since it was created or gave way.
-    """
+    limit. Of the recordings of the workspaces that fetch the fewest, it is the one that has waited
+    longest since it was created or gave way."""
     others = aliased(Job)
     running = (
         select(func.count())
@@ -123,10 +119,8 @@ def claim_fetch(session: Session, lease: str, now: datetime, work: JobsConfig) -
 
 
 def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: WorkConfig) -> bool:
-    """Sets the lease; False while the row pauses.
-
-    An attempt whose lease merely lapsed is not counted as failed.
-    """
+    """Sets the lease; False while the row pauses. An attempt whose lease merely lapsed is not
+    counted as failed."""
     session.add(row)
     lease_s = timedelta(seconds=work.lease_s)
     lost_at = (row.lease_until or now) - lease_s  # last sign of life of the lease's process
@@ -146,11 +140,9 @@ def _take(session: Session, row: Voice | Job, lease: str, now: datetime, work: W
 def pause_after(
     row: Voice | Job, lost_at: datetime, work: WorkConfig, share: float = 1.0
 ) -> timedelta:
-    """Returns the pause of a row after an attempt that does not count.
-
-    It is a share of the time without progress, so that work that takes its machine down is begun 13
-    times in three days, not every other minute.
-    """
+    """Returns the pause of a row after an attempt that does not count. It is a share of the time
+    without progress, so that work that takes its machine down is begun 13 times in three days, not
+    every other minute."""
     still = lost_at - (row.tried_since or lost_at)
     return max(timedelta(seconds=work.lease_s), share * still)
 
@@ -196,11 +188,9 @@ def leased_row(session: Session, claimed: W) -> W | None:
 def hopeless_rows(
     session: Session, of: type[W], now: datetime, work: WorkConfig
 ) -> list[tuple[int, UUID]]:
-    """Lists workspaces and ids of rows without a lease that have to be given up.
-
-    They have no attempts left, made no progress for too long, waited too long, or are cancelled
-    batches. A row has waited too long only if no other was finished meanwhile.
-    """
+    """Lists workspaces and ids of rows without a lease that have to be given up. They have no
+    attempts left, made no progress for too long, waited too long, or are cancelled batches. A row
+    has waited too long only if no other was finished meanwhile."""
     query = select(of.workspace_id, of.id).where(_is_hopeless(of, now, work))
     return list(session.exec(query.limit(AT_ONCE)))
 

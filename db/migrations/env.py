@@ -26,7 +26,7 @@ def plain_type(kind: str, item: Any, _context: AutogenContext) -> str | Literal[
 
 
 def import_tables() -> None:
-    """The metadata knows only tables whose modules were imported."""
+    """Imports all tables, since the metadata knows only imported ones."""
     for module in pkgutil.walk_packages(db.__path__, "db."):
         if not module.name.startswith("db.migrations"):
             importlib.import_module(module.name)

@@ -58,7 +58,7 @@ def expect_waiting(session: Session, now: datetime, work: VoiceWorkConfig) -> No
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:
-    """Deletes voices that failed before then, and expires their files; returns how many."""
+    """Deletes some voices that failed earlier, and expires their files; returns how many."""
     query = (
         select(Voice)
         .where(Voice.status == "failed", col(Voice.finished_at) < finished_before)

@@ -1,8 +1,5 @@
-"""Custom voices and their samples, and enrolled speakers.
-
-The row of a voice is also the entry of its job in the queue. Voices and speakers of other
-workspaces are treated as nonexistent.
-"""
+"""Custom voices and their samples, and enrolled speakers. The row of a voice is also the entry of
+its job in the queue. Voices and speakers of other workspaces are treated as nonexistent."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -71,7 +68,8 @@ class Voice(SQLModel, table=True):
     lease: str | None = Field(default=None, max_length=40)
     lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
     attempt: int = 0  # failed attempts, plus a running one
-    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)  # without progress
+    # Since when attempts have made no progress.
+    tried_since: datetime | None = Field(default=None, sa_type=UtcDateTime)
     checkpoint_file: str | None = Field(default=None, max_length=40)
     preview_file: str | None = Field(default=None, max_length=40)
     preview_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
@@ -138,11 +136,9 @@ class StoredVoiceSettings(SQLModel, table=True):
 
 
 class VoiceShare(SQLModel, table=True):
-    """Offer of a voice to another workspace, which may use it once it has accepted.
-
-    It is for `workspace_id`, or for the workspace that sends its code first. Earlier releases made
-    offers to e-mail addresses, which are not verified: only accepted ones still count.
-    """
+    """Offer of a voice to another workspace, which may use it once it has accepted. It is for
+    `workspace_id`, or for the workspace that sends its code first. Earlier releases made offers to
+    e-mail addresses, which are not verified: only accepted ones still count."""
 
     __tablename__ = "voice_share"
 
@@ -202,8 +198,7 @@ def visible(workspace_id: int, version_of: UUID | None = None) -> tuple[Any, ...
 
 def visible_voice(session: Session, workspace_id: int, which: Any) -> Voice | None:
     """Finds a voice by its id or name key. Of several, the workspace's own come before shared ones,
-    then ready voices before others, then newer voices before older ones.
-    """
+    then ready voices before others, then newer voices before older ones."""
     shared = col(Voice.workspace_id) != workspace_id
     order = (shared, case(_USABLE_FIRST, value=Voice.status), col(Voice.created_at).desc())
     same = Voice.id == which if isinstance(which, UUID) else Voice.name_key == which
@@ -249,9 +244,7 @@ def count_voices(session: Session, workspace_id: int) -> int:
 
 def lock_with_versions(session: Session, workspace_id: int, voice_id: UUID | None) -> list[Voice]:
     """Locks the versions of a voice, then the voice, in the lock order of jobs; returns their rows.
-
-    The list is empty if the voice does not exist.
-    """
+    The list is empty if the voice does not exist."""
     either = or_(Voice.id == voice_id, Voice.version_of == voice_id)
     query = select(Voice).where(Voice.workspace_id == workspace_id, either).with_for_update()
     return list(session.exec(query.order_by(col(Voice.version_of).is_(None), col(Voice.id))))
@@ -272,10 +265,8 @@ def is_valid_share() -> Any:
 
 
 def shares_of(workspace_id: int) -> Any:
-    """Builds the query for shares that a workspace offers or is offered.
-
-    It has the columns of the share, the name of the voice, its `owner`, and whether it `is_own`.
-    """
+    """Builds the query for shares that a workspace offers or is offered. It has the columns of the
+    share, the name of the voice, its `owner`, and whether it `is_own`."""
     is_own = col(Voice.workspace_id) == workspace_id
     columns: list[Any] = [VoiceShare.metadata.tables["voice_share"], Voice.name]
     columns += [col(Voice.workspace_id).label("owner_id"), col(Workspace.name).label("owner")]

@@ -32,11 +32,10 @@ from db.files import wrong_stored_bytes
 from db.migrate import upgrade
 from deployments.cli.backup import back_up
 from deployments.cli.backup import restore as restore_backup
-from deployments.cluster.login import SET_PASSWORD, console_link
+from deployments.cluster.login import SET_PASSWORD, accounts_of, console_link
 from deployments.cluster.shared_stores import check_secrets, open_database
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
-from pipelines.accounts.service import Accounts
 from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit, customers
 from pipelines.billing.billing import MICRO_USD
 from pipelines.billing.subscriptions import MONTHS, BillingCycle, Subscriptions
@@ -109,10 +108,6 @@ async def _service() -> AsyncIterator[tuple[Settings, Database]]:
     with closing(Database(settings.database_url)) as database:
         await check_secret_fingerprints(database, settings.secrets, record=False)
         yield settings, database
-
-
-def _accounts(database: Database, settings: Settings) -> Accounts:
-    return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
 
 
 def _not_both(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
@@ -201,7 +196,7 @@ async def invite(email: str | None, credit: int | None, days: int) -> str:
             raise ValueError("--credit: must not be below 0")
         until = utc_now() + timedelta(days=days)
         email = email.strip().lower() if email else None
-        code = await _accounts(database, settings).invite(email, credit, until)
+        code = await accounts_of(database, settings).invite(email, credit, until)
     closed = "; it needs SIGN_UP=invite, and sign-up is closed" * (settings.sign_up == "closed")
     return f"{code}\nadmits {email or 'one sign-up'} until {until:%Y-%m-%d %H:%M} UTC{closed}"
 
@@ -222,7 +217,7 @@ def deploy(file: Path, check: bool, dashboard: str | None) -> str:
 async def users() -> str:
     async with _service() as (settings, database):
         is_alone = serves_only_this_machine(settings.host)
-        owner = await _accounts(database, settings).owner_workspace() if is_alone else None
+        owner = await accounts_of(database, settings).owner_workspace() if is_alone else None
         rows = await database.read(customers, free_workspace_id=owner)
     lines = [
         f"{row.id}  {row.email}  {row.name}  {row.plan}  {row.credit:.6f} USD  "
@@ -245,7 +240,7 @@ async def set_password(email: str | None, workspace: int | None, new_email: str 
         if new_email is not None:
             checked = validate_email(new_email.strip(), check_deliverability=False)
             new_email = checked.normalized.lower()
-        accounts = _accounts(database, settings)
+        accounts = accounts_of(database, settings)
         user = await accounts.reset_password(row, password, new_email, ACTOR)
     return f"{user.email} can log in to {row.name} ({row.id}); all other sessions have ended"
 
@@ -255,17 +250,17 @@ async def set_password(email: str | None, workspace: int | None, new_email: str 
 async def new_key(email: str | None, workspace: int | None) -> str:
     async with _service() as (settings, database):
         row = await _chosen(database, email, workspace)
-        return await _accounts(database, settings).recover_key(row.id, ACTOR)
+        return await accounts_of(database, settings).recover_key(row.id, ACTOR)
 
 
 @command("first-key")
 async def first_key() -> str:
     settings = load_settings()
     with closing(await open_database(settings)) as database:
-        key = await _accounts(database, settings).ensure_first_workspace()
+        key = await accounts_of(database, settings).ensure_first_workspace()
     if key is None:
         raise ValueError("a workspace exists already")
-    # Names the database: with a wrong ANTIPHON_DATA, it would be one that no service reads.
+    # Names the database: a wrong ANTIPHON_DATA would make a new one, which no service reads.
     click.echo(f"the first workspace is in {redact(settings.database_url)}", err=True)
     return key
 
@@ -274,7 +269,7 @@ async def first_key() -> str:
 async def login_link() -> str:
     async with _service() as (settings, database):
         url = click.get_current_context().find_root().params.get("url")
-        accounts = _accounts(database, settings)
+        accounts = accounts_of(database, settings)
         link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
     if link is None:
         raise ValueError(

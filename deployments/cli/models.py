@@ -228,10 +228,8 @@ def _without(catalogue: Catalogue, names: tuple[str, ...]) -> Catalogue:
 
 
 def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
-    """Return the deployments that need each artefact, in the running service or the file.
-
-    Raises ValueError for a configuration that cannot be read.
-    """
+    """Return the deployments that need each artefact, in the running service or the file. Raises
+    ValueError for a configuration that cannot be read."""
     from deployments.cluster import node, serve_api
     from deployments.default_chat.choice import resolved
     from deployments.rollout import serve_config

@@ -1,11 +1,11 @@
 """The private interfaces of Ray and uvicorn that this service uses, each behind a guard.
 
-Neither library guarantees them. A guard raises Incompatible with the missing name; a monkey patch
-would silently have no effect. `untested_versions` reports installed versions that differ from the
-tested ones.
+Neither library guarantees them. A guard raises Incompatible with the missing name. Without guards,
+a monkey patch of a name that is gone would silently have no effect. `untested_versions` reports
+installed versions that differ from the tested ones.
 
-The protocols of `deployments.gateway` subclass uvicorn's and depend on private parts,
-too; they have modules of their own, since they implement most of the gateway's limits.
+The protocols of `deployments.gateway` subclass uvicorn's and depend on private parts, too; they
+have modules of their own, since they implement most of the gateway's limits.
 """
 
 import asyncio
@@ -58,9 +58,9 @@ def node_options(gcs: int | None = None) -> Iterator[None]:
     The dashboard agent, which starts jobs, chooses a free port. With its default, 52365, it fails
     to start in a second cluster on the machine, and no voice is built. The GCS uses the port `gcs`,
     where other machines join. Two processes of Ray are not started, and this process keeps its
-    handler of SIGTERM. Each process of Ray leads a process group: a signal to the group of this
-    process, such as that of `timeout`, would end Ray before the service could stop, which then
-    waited 60 s for it. Raises Incompatible.
+    handler of SIGTERM. Each process of Ray leads a process group. Otherwise a signal to the group
+    of this process, such as that of `timeout`, would end Ray first, and the service would wait 60 s
+    for Ray before it stops. Raises Incompatible.
     """
     from ray._private import parameter, utils
 
@@ -125,11 +125,8 @@ Availability: TypeAlias = Literal["ready", "asleep", "lost"]
 
 def availability(handle: "DeploymentHandle[Any]") -> Availability:
     """Tell whether the deployment has a replica, from what Serve has told this handle, without a
-    call.
-
-    `asleep` means that it was scaled to zero, and that a call starts a replica. Raises
-    Incompatible.
-    """
+    call. `asleep` means that it was scaled to zero, and that a call starts a replica. Raises
+    Incompatible."""
     with _router_of(handle) as router:
         chooser, scaling = router.request_router, router._metrics_manager.autoscaling_config
         if chooser is not None and chooser.curr_replicas:
@@ -145,9 +142,9 @@ def route_to_replicas_that_swap() -> None:
     The replica serves with its old model meanwhile, but Ray removes it from the routers. Chats with
     the only replica of a model were therefore 503 for the 17 s in which the next model was loaded
     on an H100. Ray 2.60 has no option for this (https://github.com/ray-project/ray/issues/54509),
-    and a request router of ours would see the same empty list for a replica that is stopped. If
-    `reconfigure` returned before the model is loaded, Serve would report the swap as done, and load
-    the model on all replicas at once. Raises Incompatible.
+    and a request router of our own would see the same empty list as for a replica that is stopped.
+    If `reconfigure` returned before the model is loaded, Serve would report the swap as done, and
+    load the model on all replicas at once. Raises Incompatible.
     """
     from ray.serve._private import deployment_state
 
@@ -168,7 +165,7 @@ def route_to_replicas_that_swap() -> None:
 
 def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
     """Tell Serve at once of the calls that wait for a replica of an autoscaled deployment. Serve's
-    own report precedes the call, which would make the replica start up to 10 s later. Raises
+    own report was made before the call, so the replica would start up to 10 s later. Raises
     Incompatible."""
     with _router_of(handle) as router:
         router._metrics_manager._add_autoscaling_metrics_point()
@@ -177,9 +174,7 @@ def report_waiting_calls(handle: "DeploymentHandle[Any]") -> None:
 
 async def taken(response: Any) -> None:
     """Return when a replica has accepted the call; if cancelled before that, the call is not made.
-
-    Raises the exception of the call, or Incompatible.
-    """
+    Raises the exception of the call, or Incompatible."""
     await _required(response, "_fetch_future_result_async")()
 
 
@@ -228,9 +223,7 @@ def dashboard_url() -> str:
 
 def published_release(address: str, timeout_s: float = 10.0) -> str | None:
     """Return the release of the cluster whose GCS is at `address`, or None if none was stored.
-
-    Raises ConnectionError, or Incompatible.
-    """
+    Raises ConnectionError, or Incompatible."""
     import grpc
     from ray import _raylet
 

@@ -1,11 +1,18 @@
 """The login link of a service that is alone on its machine."""
 
 from configs.environment import serves_only_this_machine
+from configs.load import load_yaml
+from configs.schema.platform import PlansConfig
 from configs.settings import Settings
+from db.database import Database
 from deployments.cluster.readiness import local_url
 from pipelines.accounts.service import Accounts
 
 SET_PASSWORD = ("set-password", "--new-email", "you@example.com")
+
+
+def accounts_of(database: Database, settings: Settings) -> Accounts:
+    return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
 
 
 async def console_link(

@@ -65,8 +65,9 @@ def keep_private(data_dir: Path) -> None:
     """Keep other users of this machine out of everything that this process and its children create.
 
     Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
-    them. They are therefore inside a folder of mode 700: RAY_TMPDIR, which is created, or a folder
-    in the system's temporary folder, to which `ray` in the data folder leads. Raises SettingsError.
+    them. They are therefore inside a folder of mode 700: RAY_TMPDIR, which is created if it is
+    missing, or else a new folder in the system's temporary folder, to which the link `ray` in the
+    data folder points. Raises SettingsError.
     """
     os.umask(0o077)
     link = data_dir / "ray"
@@ -105,10 +106,8 @@ def new_folder(prefix: str) -> Path:
 
 def link_paths(folder: Path) -> None:
     """Replace paths that Ray cannot use with links in `folder`, before the first import of `ray`.
-
     These are the path of Python if a shell would split it, and the path of temporary files if a
-    socket in it would have too long a name.
-    """
+    socket in it would have too long a name."""
     if shlex.quote(sys.prefix) != sys.prefix:
         link = _link(sys.prefix, folder)
         sys.executable = sys.executable.replace(sys.prefix, link, 1)

@@ -1,8 +1,6 @@
 """The code, prices and configurations that the processes of a cluster run, and Ray's switches.
-
 Differences are reported (`degraded`) but nothing is refused, since they occur during a rolling
-update.
-"""
+update."""
 
 import hashlib
 import os

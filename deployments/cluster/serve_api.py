@@ -104,10 +104,8 @@ def failures(state: dict[str, Any]) -> dict[str, str]:
 
 
 def _reason(message: str) -> str:
-    """Extract the sentence of ModelNotLoaded or SettingsError from Serve's message.
-
-    Ray puts tracebacks around it. Other messages are cut to their last line, which is that of the
-    replica that died.
-    """
+    """Extract the sentence of ModelNotLoaded or SettingsError from Serve's message. Ray puts
+    tracebacks around it. Other messages are cut to their last line, which comes from the replica
+    that died."""
     sentences = re.findall(r"(?:ModelNotLoaded|SettingsError): (.+)", message)
     return (sentences or message.strip().splitlines() or ["no reason is given"])[-1].strip()

@@ -1,8 +1,6 @@
-"""Fetches the models that deployments want, and swaps them in. Until then, others or none answer.
-
-A thread of `make run` polls the running deployments, so that it also notices deployments that want
-another model later, and weights that an operator has fetched.
-"""
+"""Fetches the models that deployments want, and swaps them in. Until then, other models answer, or
+none. A thread of `make run` polls the running deployments, so that it also notices deployments that
+want another model later, and weights that an operator has fetched."""
 
 import errno
 import os
@@ -108,10 +106,7 @@ class ModelArrival:
 
     def _bring(self, waiting: Waiting) -> None:
         """Fetch the model that a deployment wants, and swap it in unless the operator has since
-        named another.
-
-        Raises EngineError, OSError, ValueError, or Stopped.
-        """
+        named another. Raises EngineError, OSError, ValueError, or Stopped."""
         shape = kind_of(waiting.model).read(waiting.model)
         if not is_here(waiting.model):
             self._fetch(waiting, shape.id, artefacts_of(shape))

@@ -1,7 +1,5 @@
-"""A subclass of uvicorn's HTTP protocol with limits that uvicorn lacks.
-
-It uses private parts of uvicorn: see `deployments.cluster.compat`.
-"""
+"""A subclass of uvicorn's HTTP protocol with limits that uvicorn lacks. It uses private parts of
+uvicorn: see `deployments.cluster.compat`."""
 
 import asyncio
 import resource
@@ -47,11 +45,8 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 
 
 def connection_limits() -> tuple[int, int]:
-    """Return how many connections are served, and how many beyond these get a response.
-
-    The limits keep file descriptors free, without which open connections could not use the
-    database.
-    """
+    """Return how many connections are served, and how many beyond these get a response. The limits
+    keep some file descriptors free. Without these, open connections could not use the database."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = 1 << 20
@@ -147,8 +142,8 @@ class HttpConnection(HttpToolsProtocol):
     have waited for it for `send_total_s`. Its connection is aborted, so that the application gets a
     disconnect, which stops its work.
 
-    While requests wait in a pipeline, uvicorn reads nothing: it would not notice the end of the
-    connection, and would then report it only to the last request.
+    While requests wait in a pipeline, uvicorn reads nothing: it would notice the end of the
+    connection late, and report it only to the last request.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -359,8 +354,8 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _watch_tail(self) -> None:
-        """Watch the end of a response, which is too short to pause writing: a connection that is
-        closed stays open until its last byte is sent."""
+        """Watch the last bytes of a response, which are too few to pause writing: until they are
+        sent, even a connection that was closed stays open."""
         if self._reader_timer is None and self.transport.get_write_buffer_size():
             self._watch_reader()
 

@@ -45,7 +45,7 @@ POLL_S = 5.0
 DESCRIBE_TIMEOUT_S = 2.0
 WAKE_S = 60.0  # time within which a model that was scaled to zero must be loaded
 WAKE_TELL_S = 2.0
-COUNTED_S = 0.05  # after this time, a call is included in the report to Serve
+COUNTED_S = 0.05  # time after which the report to Serve includes a waiting call
 UNACCEPTED = "Unexpected error (StatusCode.OK)"  # start of a message of Ray Serve
 
 H = TypeVar("H", bound="ModelHandle")
@@ -293,7 +293,7 @@ class Deployed:
 
     models: ModelsArgs
     problems: dict[str, str]  # why a deployment still serves its previous model
-    differences: dict[str, str]  # differences by process from most other processes
+    differences: dict[str, str]  # by process: how it differs from most others
     infos: dict[str, ModelInfo]  # last model by deployment
     arrivals: dict[str, Arrival] = field(default_factory=dict)  # next model by deployment
 
@@ -344,10 +344,8 @@ class AnyTranscriber:
 
 
 class ModelDirectory:
-    """Keeps the ports of each kind of model current while deployments change.
-
-    The mappings are never replaced, so pipelines can keep references to them.
-    """
+    """Keeps the ports of each kind of model current while deployments change. The mappings are
+    never replaced, so pipelines can keep references to them."""
 
     def __init__(
         self, app_name: str, stores_problem: Callable[[], str | None] = lambda: None
@@ -362,7 +360,7 @@ class ModelDirectory:
         self.infos: dict[str, ModelInfo] = {}  # last model by deployment, also if it is down
         self.arrivals: dict[str, Arrival] = {}  # the coming model by deployment
         self.problems: dict[str, str] = {}  # why a deployment serves its previous model
-        self.differences: dict[str, str] = {}  # differences by process from most of the cluster
+        self.differences: dict[str, str] = {}  # by process: how it differs from most others
         self.stop = StopSignal()
         self._stores_problem = stores_problem
         self.transcriber = AnyTranscriber(self.transcribers)

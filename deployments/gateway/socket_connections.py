@@ -1,7 +1,5 @@
-"""A subclass of uvicorn's WebSocket protocol with limits that uvicorn lacks.
-
-It uses private parts of uvicorn: see `deployments.cluster.compat`.
-"""
+"""A subclass of uvicorn's WebSocket protocol with limits that uvicorn lacks. It uses private parts
+of uvicorn: see `deployments.cluster.compat`."""
 
 import asyncio
 import time
@@ -25,7 +23,7 @@ FRAGMENTS = 1024  # limit per message: 65,536 of two bytes take 3 MB
 PONG_ROOM_BYTES = 1 << 20  # unread data of a client, above which pongs are dropped
 # Frames of a socket are parsed in Python, so a client that sends small ones without end could fill
 # the event loop: 64 KiB of empty fragments take 150 ms. After PARSE_S of parsing, it waits for a
-# turn, but at most for MOST_WAIT_S, so that a botnet cannot delay streamed speech more.
+# turn, but at most for MOST_WAIT_S: a botnet cannot delay streamed speech for longer.
 PARSE_S, MOST_WAIT_S = 0.002, 1.0
 PARSED_BYTES = 4096  # bytes parsed between two checks of the time
 

@@ -24,10 +24,8 @@ MODELS_WAIT_S = 120.0  # time for models to load; the port then opens without th
 
 
 class Wyoming(Gateway):
-    """Gateway of Home Assistant's protocol; all connections use one API key.
-
-    Its application is deployed only if WYOMING_PORT is set.
-    """
+    """Gateway of Home Assistant's protocol; all connections use one API key. Its application is
+    deployed only if WYOMING_PORT is set."""
 
     corrects = False
 

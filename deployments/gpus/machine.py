@@ -1,7 +1,5 @@
-"""The NVIDIA GPUs of this machine by `nvidia-smi`, and whether CUDA works on them.
-
-PyTorch is not imported here: that takes seconds, and a process that has started CUDA cannot fork.
-"""
+"""The NVIDIA GPUs of this machine by `nvidia-smi`, and whether CUDA works on them. PyTorch is not
+imported here: that takes seconds, and a process that has started CUDA cannot fork."""
 
 import os
 import re
@@ -18,7 +16,7 @@ from typing import Any
 
 MIB = 2**20
 ANSWER_S = 20.0  # a GPU without persistence mode takes seconds to wake
-CUDA = 13  # of the GPU profile's libraries
+CUDA = 13  # version that the GPU profile's libraries need
 DRIVER = 580  # the first version with this CUDA
 CAPABILITY = (7, 5)  # Turing; CUDA 13 has no kernels for older ones
 NEW_DRIVER = f"install NVIDIA's driver {DRIVER} or newer"
@@ -74,7 +72,7 @@ def find_gpus() -> list[Gpu]:
     answer = _ask(f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     gpus = []
     for line in answer.splitlines():
-        with suppress(ValueError):  # another line
+        with suppress(ValueError):  # a line that describes no GPU
             index, uuid, name, driver, total, free, capability = line.split(", ")
             major, minor = map(int, capability.split("."))
             gpu = Gpu(index, uuid, name, driver, _bytes(total), _bytes(free), (major, minor))
@@ -110,10 +108,8 @@ def _ask(*arguments: str) -> str:
 
 
 def _run(*command: str) -> tuple[int, str]:
-    """Run a program; return its status and what it prints. Raises TimeoutError or OSError.
-
-    A program that waits for a driver cannot be killed, so its end is not awaited.
-    """
+    """Run a program; return its status and what it prints. Raises TimeoutError or OSError. A
+    program that waits for a driver cannot be killed, so its end is not awaited."""
     with TemporaryFile("w+", errors="replace") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:

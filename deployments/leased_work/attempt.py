@@ -31,16 +31,14 @@ AttemptResult = Literal["ready", "failed", "gone", "gave_way"]
 
 
 RunTrials = Callable[[Sequence[Any]], Awaitable[list[Any]]]
-"""Runs trials and yields their outcomes in any order. Raises the error of a trial that fails
+"""Runs trials, and returns their outcomes in any order. Raises the error of a trial that fails
 twice."""
 
 
 class Forecast:
     """Estimates the remaining time: a prior estimate of the total, corrected by the speed so far.
-
     Progress comes in steps. Between two steps the estimated end is constant; if a step takes longer
-    than PRIOR_WEIGHT of the total, the end is postponed.
-    """
+    than PRIOR_WEIGHT of the total, the end is postponed."""
 
     def __init__(
         self, whole_s: float, progress: float, clock: Callable[[], float] = time.monotonic
@@ -65,7 +63,8 @@ class Forecast:
 
 @dataclass(eq=False, repr=False)
 class FitAttempt:
-    """An attempt of the process with the lease. `run` is called once and can be cancelled."""
+    """An attempt to build a voice, by the process with its lease. `run` is called once and can be
+    cancelled."""
 
     queue: VoiceQueue
     claimed: Voice
@@ -108,7 +107,7 @@ class FitAttempt:
             return "gone"
         except InvalidAudio as error:
             if self.claimed.attempt < UNDECODABLE_AFTER:
-                raise  # the recordings were decoded at their upload
+                raise  # to try again, since the recordings could be decoded at their upload
             return await self._finish(FailedFit(error.code, str(error)))
         run_trials = self.workers(fit.target)
         self._began = time.monotonic()

@@ -44,8 +44,8 @@ Ending = Literal["finished", "died", "stopped", "waits", "lost"]
 does not answer, or was lost by Ray, for example with its machine. `watch.COUNTED` are counted."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
-KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # killed by Ray, as for lack of memory, or with its machine
-STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # before the program handles the signal
+KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # Ray killed it, as for lack of memory, or its machine died
+STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # of a signal before the program handles it
 
 
 def unsent(tree: Path) -> list[str]:
@@ -56,10 +56,8 @@ def unsent(tree: Path) -> list[str]:
 
 def places(settings: Settings) -> dict[str, str]:
     """Return environment variables with absolute paths, since a job has its own working folder.
-
     Paths with a password are left out, since the dashboard shows the variables. A job gets all
-    other variables from the cluster's nodes.
-    """
+    other variables from the cluster's nodes."""
     variables = {"ANTIPHON_DATA": str(settings.data_dir)}
     if os.environ.get("ANTIPHON_WEIGHTS"):
         variables["ANTIPHON_WEIGHTS"] = str(settings.weights_dir.resolve())

@@ -55,10 +55,7 @@ class Maker(ABC):
 
 def maker_for(language: str, deployed: Iterable[ModelInfo]) -> Maker:
     """Return the method of building a voice of that language, by `configs/custom_voices.yaml` and
-    the deployed models.
-
-    Raises ValidationError.
-    """
+    the deployed models. Raises ValidationError."""
     config = load_yaml(CustomVoicesConfig, "custom_voices")
     prompt, fit = config.prompt, FitMaker(config, config.work.model, config.work.most_workers)
     if config.method == "fit":

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 2.0  # polling interval of the queue
 FOLLOW_S = 1.0
-EXPECT_S = 10.0  # between updates of the estimates of waiting voices
-START_S = 300.0  # timeout of a job's start, on a cluster without free resources
+EXPECT_S = 10.0  # interval at which the estimates of waiting voices are updated
+START_S = 300.0  # timeout of a job's start, since the cluster may have no free resources
 GRACE_S = 5.0  # time for a job to end by itself
 PAUSE_S = 10.0  # pause after Ray refused a job
 QUICK_ATTEMPTS = 2

@@ -18,12 +18,9 @@ CLEAN_EVERY_S = 30.0
 
 
 class Worker(NoUserConfig):
-    """A deployment that serves no requests: it delivers, starts jobs, and cleans up.
-
-    Any number may run: deliveries and voices are leased, and housekeeping is idempotent. A single
-    process does all three, since each is little work, and a process of Ray takes 90 MB and a
-    hundredth of a core.
-    """
+    """A deployment that serves no requests: it delivers, starts jobs, and cleans up. Any number may
+    run: deliveries and voices are leased, and housekeeping is idempotent. A single process does all
+    three, since each is little work, and a process of Ray takes 90 MB and a hundredth of a core."""
 
     job = "deployments.leased_work.job"  # the program of a voice's job
     long_job = "deployments.leased_work.long_job"  # the program of a workspace's job

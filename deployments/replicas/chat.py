@@ -20,8 +20,8 @@ from pipelines.chat.coalescing import coalesce
 from telemetry import metrics, tracing
 from telemetry.tracing import Attributes, CallHeaders
 
-# Sending a piece to another process costs a fifth of a small model's token in CPU time, on the
-# cores that compute tokens. About 16 pieces per second still look like typing.
+# Sending a piece to another process takes a fifth of the CPU time that a small model needs for a
+# token, on the same cores. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 CLAUSE_MARKS = (",", ";", ":", ".", "!", "?", "…", "，", "、", "。", "！", "？", "।")
 FIRST_PHRASE = 40  # characters within which a spoken answer's first phrase may end after any word
@@ -61,10 +61,8 @@ class ChatDeployment(ModelDeployment[ChatEngine]):
 
     def load(self) -> float:
         """Return the share of the slots that are busy, plus the seconds of the waiting tokens
-        divided by WAIT_S.
-
-        A prompt that fills the context is half a minute of work, and a greeting a second.
-        """
+        divided by WAIT_S. A prompt that fills the context is half a minute of work, and a greeting
+        a second."""
         engine = self.engine()
         number = engine.capabilities.max_concurrency
         waiting_s = self._waiting_tokens * self._paces_s.get(engine, FIRST_PACE_S) / number
@@ -154,7 +152,8 @@ def waiting_tokens(request: GenerationRequest) -> int:
 def clause_ends(characters: int = 0) -> Callable[[GenerationDelta], bool]:
     """Make a function that tells after each delta whether a voice can begin to speak the text.
     Without it, the first words would wait for 30 ms on average. Whether a full stop ends a sentence
-    shows only in the text after it. The first `characters` may end a phrase at any word."""
+    shows only in the text after it. Within the first `characters`, a phrase may end after any
+    word."""
     before = False
     seen = 0
 

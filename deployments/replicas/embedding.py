@@ -15,7 +15,7 @@ from telemetry import metrics
 from telemetry.tracing import Attributes, CallHeaders
 
 MAX_CONCURRENCY = 4
-FULL = 8  # requests that are the load of a replica
+FULL = 8  # requests that count as the load of one replica
 
 
 class EmbeddingDeployment(ModelDeployment[EmbeddingEngine]):

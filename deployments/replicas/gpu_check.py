@@ -15,8 +15,7 @@ from models.weights.store import WeightStore
 
 def check_gpu(kind: EngineKind[Any], name: str, store: WeightStore) -> None:
     """Check that a model can be loaded on the GPU that its deployment asks for. Without this check,
-    `device: auto` would choose the CPU silently. Raises ModelNotLoaded, or as `EngineKind.read`.
-    """
+    `device: auto` would choose the CPU silently. Raises ModelNotLoaded, or as `EngineKind.read`."""
     if not _has_share():
         return
     config = kind.read(name)

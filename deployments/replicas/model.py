@@ -57,7 +57,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
 
     A new model is loaded beside the old one and rehearsed, so running requests keep their engine
     and new ones never wait. The old engine is freed with the last request that refers to it. A
-    canary stays beside it, for a share of the requests.
+    canary stays beside the main engine, for a share of the requests.
     """
 
     def __init__(self, kind: EngineKind[ModelT], rehearse: Rehearsal[ModelT]) -> None:
@@ -95,7 +95,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if user_config.get("model") == AUTO:
-            if self._loaded is not None:  # as `antiphon deploy` does: the memory is no longer free
+            if self._loaded is not None:  # it stays: free memory no longer shows what fits
                 return
             user_config = await asyncio.to_thread(chosen_here, self._kind, user_config)
         if self._loaded is None and self._reports is not None:

@@ -122,8 +122,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         """Return the transcript of a request. Raises EngineError.
 
         Raises EngineOverloaded if an interim would be too late, or if too many requests wait: then
-        the owner with the most requests loses the newest. If the caller is cancelled, its request
-        is not decoded; if its batch has begun, it is not decoded again.
+        the newest request of the owner with the most requests is dropped. If the caller is
+        cancelled, its request is not decoded; if its batch has begun, it is not decoded again.
         """
         now = self.clock()
         if request.urgency < FILE:
@@ -211,8 +211,8 @@ class PriorityBatcher(Scheduler[_Batch]):
         return batch
 
     def _first(self, ready: list[_WaitingRequest], free: int, slots: int) -> _WaitingRequest | None:
-        """Return the request whose turn it is. An owner who runs at most interims may take
-        the last slot for live speech, so that no final waits for an interim of its own session."""
+        """Return the request whose turn it is. An owner who runs nothing but interims may take the
+        last slot for live speech, so that no final waits for an interim of its own session."""
         firsts: dict[str, _WaitingRequest] = {}
         for waiting in ready:
             firsts.setdefault(waiting.request.owner, waiting)

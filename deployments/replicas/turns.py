@@ -8,7 +8,7 @@ from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 # The model reads the prompt and the text so far again after a pause: 200 tokens take 1 to 2 s on
 # two cores (1.5 billion parameters).
 TURN_S = 5.0
-ALMOST_DONE = 16  # tokens, for which a pause would last longer than the rest of the answer
+ALMOST_DONE = 16  # tokens: a rest this short is written sooner than a pause would end
 
 
 class AnswerInTurns:

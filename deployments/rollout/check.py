@@ -1,8 +1,6 @@
-"""Checks a configuration before it is deployed.
-
-Ray Serve ignores options that it does not know, and reads the name of a missing file as an import
-path. `deployments.rollout.deploy` checks the models, too.
-"""
+"""Checks a configuration before it is deployed. Ray Serve ignores options that it does not know,
+and reads the name of a missing file as an import path. `deployments.rollout.deploy` checks the
+models, too."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -50,9 +48,7 @@ def application_problems(config: Config) -> list[str]:
 
 def build_problems(applications: list[Config]) -> list[str]:
     """Find wrong arguments and names of deployments in the applications that this project builds.
-
-    The builders check this, too, so that Ray's own commands can be used.
-    """
+    The builders check this, too, so that Ray's own commands can be used."""
     builders = {app["name"]: str(app.get("import_path")) for app in applications}
     return [
         f"application {application['name']!r}: {problem}"
@@ -65,10 +61,8 @@ def build_problems(applications: list[Config]) -> list[str]:
 def _problems(
     application: Config, shape: type[StrictModel], own: tuple[str, ...], builders: dict[str, str]
 ) -> list[str]:
-    """List what is wrong with an application that has `own` deployments besides models.
-
-    `builders` has the import path of each application.
-    """
+    """List what is wrong with an application that has `own` deployments besides models. `builders`
+    has the import path of each application."""
     try:
         args: Any = shape.model_validate(application.get("args") or {})
     except ValidationError as error:
@@ -112,7 +106,7 @@ def option_problems(config: Config) -> list[str]:
         if isinstance(replicas, str) and replicas != "auto":
             problems.append(f"{path}.num_replicas is {replicas!r}, but must be a number or auto")
         if isinstance(scaling, dict):  # Serve checks it only after the deployment has begun
-            most = {"max_replicas": 100} if replicas == "auto" else {}  # as Serve
+            most = {"max_replicas": 100} if replicas == "auto" else {}  # Serve's default
             where = f"{path}.autoscaling_config"
             problems += _problems_of(_read_scaling, {**most, **scaling}, where)
             entry = {**entry, "autoscaling_config": {}}

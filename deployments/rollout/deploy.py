@@ -35,13 +35,13 @@ from models.weights.store import WeightStore
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
 GIB, GB = 1 << 30, 10**9
-# With the weights, they give 3.5 and 4.5 GB for the models of serve_config.yaml with the smallest
-# and the largest chat model of `auto`; measured after each was used: 3.7 and 4.5 GB.
+# With the weights, these two estimate 3.5 GB for serve_config.yaml with the smallest chat model of
+# `auto`, and 4.5 GB with the largest. Measured after every model was used: 3.7 and 4.5 GB.
 RAY_BYTES = 1_600_000_000
 REPLICA_BYTES = 200_000_000
 ANSWER_S = 15.0
 REPORTED_S = 8.0  # replicas report failed swaps at once, and gateways ask for them every 5 s
-OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S, and until the gateway asks again
+OUTLIVES_S = 36.0  # a report outlives its replica by FORGET_S, plus the interval of the gateway
 
 
 def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None) -> str:
@@ -173,11 +173,9 @@ def _only_lacks_room(deployment: dict[str, Any]) -> bool:
 
 
 def check_swaps(settings: Settings, outlives_s: float) -> None:
-    """Raise ValueError if a replica keeps its previous model, of which Serve knows nothing, or if
-    the gateway does not report within ANSWER_S that it is ready.
-
-    Reports of replaced replicas remain for up to `outlives_s`.
-    """
+    """Raise ValueError if a replica keeps its previous model, which Serve does not notice, or if
+    the gateway does not report within ANSWER_S that it is ready. Reports of replaced replicas
+    remain for up to `outlives_s`."""
     began = time.monotonic()
     deadline = began + ANSWER_S
     while True:
@@ -256,8 +254,9 @@ def model_problems(config: Config) -> list[str]:
 
 
 def loads(running: dict[str, Any], config: Config) -> dict[str, int]:
-    """Count, by model, the replicas that load it while others run: all replicas of a swapped or new
-    model, added replicas, and restarted replicas that begin before the old ones stop."""
+    """Count, by model, the replicas that load their model while others run: all replicas of a
+    swapped or new model, added replicas, and restarted replicas that begin before the old ones
+    stop."""
     changed = changed_options(running, config)
     models = models_of(config)
     counts = {}
@@ -288,11 +287,8 @@ def least_replicas(entry: Config) -> int:
 
 def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     """Describe the problem if the weights of these `replicas` do not fit in memory beside what
-    runs.
-
-    A model needs at least its weights, so this refuses only what cannot work. Weights on a GPU are
-    not counted, and the memory of other machines is not known.
-    """
+    runs. A model needs at least its weights, so this refuses only what cannot work. Weights on a
+    GPU are not counted, and the memory of other machines is not known."""
     need = sum(_replica_bytes(config, replicas).values())
     if need <= (free := free_bytes()):
         return None
@@ -303,7 +299,7 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
 
 
 def memory_warning(config: Config, free: int) -> str | None:
-    """Warn if about as much memory as the service takes after a start is not `free` (bytes)."""
+    """Warn if `free` (bytes) is less than the service takes after a start, by estimate."""
     try:
         replicas = _replica_bytes(config, loads({}, config))
     except (EngineError, OSError, ValueError, YAMLError):  # the model's load reports the problem

@@ -19,10 +19,8 @@ Config = dict[str, Any]  # the content of `serve_config.yaml`
 
 
 def read_config(path: Path) -> Config:
-    """Read the file, and add the application of Wyoming if WYOMING_PORT is set.
-
-    Raises ValueError with one sentence when the file cannot be read or has no applications.
-    """
+    """Read the file, and add the application of Wyoming if WYOMING_PORT is set. Raises ValueError
+    with one sentence when the file cannot be read or has no applications."""
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -72,11 +70,8 @@ def first_voice(config: Config) -> str | None:
 
 def first_stage(config: Config) -> Config:
     """Return a configuration with the gateway and the first voice; deploying `config` later adds
-    the rest.
-
-    Other autoscaled models get 0 replicas, which can be undone without restarts. Models with a
-    fixed number of replicas are not changed.
-    """
+    the rest. Other autoscaled models get 0 replicas, which can be undone without restarts. Models
+    with a fixed number of replicas are not changed."""
     voice = first_voice(config)
     staged = copy.deepcopy(config)
     if voice is None:

@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Any, TypeAlias
 from uuid import UUID, uuid4
 
-from configs.schema.languages import LANGUAGES
+from configs.schema.languages import DETECTED
 from configs.schema.personal_data import Redaction
 from models.base import ModelInfo
 from models.errors import ContextLengthExceeded, EngineError, EngineLost
@@ -398,7 +398,7 @@ def _redacted(
     messages = request.generation.messages
     if estimate_tokens((*earlier, *messages)) > MOST_REDACTED:
         raise InvalidRequest(f"redact: the messages have more than about {MOST_REDACTED} tokens")
-    language = detect_language(messages[-1].content, LANGUAGES.keys())
+    language = detect_language(messages[-1].content, DETECTED)
     redactor = Redactor(replace(redaction, language=language))
 
     def mask(message: ChatMessage) -> ChatMessage:

@@ -11,7 +11,7 @@ from lingua import Language
 
 from configs.load import load_yaml
 from configs.schema.correction import CorrectionConfig, CorrectionWords, Pattern
-from configs.schema.languages import LANGUAGES
+from configs.schema.languages import DETECTED
 from models.grammar_check.base import Finding, GrammarEngine
 from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.edits import Edit, Kind, apply_edits, compose
@@ -105,7 +105,7 @@ class CorrectionRules:
         )
         if recognised < _PERHAPS_ENGLISH * len(words):
             return False
-        return detect_language(text, LANGUAGES.keys()) == "en"
+        return detect_language(text, DETECTED) == "en"
 
     def _is_known(self, word: str) -> bool:
         plain = word.replace("’", "'").split("'")[0]
@@ -122,7 +122,7 @@ class CorrectionRules:
         """Detects the ISO 639-1 code of a text; None where it is uncertain, as for names alone."""
         if self.is_english(text):
             return "en"
-        code = detect_language(text, LANGUAGES.keys())
+        code = detect_language(text, DETECTED)
         words = _LONE_WORD.findall(text)
         return None if code == "en" or all(word[0].isupper() for word in words) else code
 

@@ -437,7 +437,6 @@ def _is_one_sentence(
         last = re.split("[-–]", word)[-1]
         return (
             not words.goes_on_before_number.isdisjoint((last, last.lower()))
-            or last.lower() == "kl"  # "kl. 10" of the Nordic languages
             or (word[0].isupper() and key in _NO_END_BEFORE_SMALL)
             or _is_date(
                 paragraph[max(start, end - 24) : end],

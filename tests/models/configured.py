@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import pytest
-import yaml
 
-from configs.load import CONFIGS_DIR
+from configs.load import CONFIGS_DIR, load_yaml
 from configs.settings import weights_dir
 from models.base import Engine, ModelInfo
 from models.errors import UnsupportedFeature, WeightsMissing
@@ -54,8 +53,8 @@ def described(kind: EngineKind[EngineT], name: str) -> tuple[EngineT, ModelInfo]
 
 def assert_all_configured(kind: EngineKind[Any]) -> None:
     """Each engine of the registry has a configuration, else the contract would not see it."""
-    texts = [path.read_text() for path in _folder(kind).glob("*.yaml")]
-    used = {yaml.safe_load(text)["engine"] for text in texts}
+    paths = _folder(kind).glob("*.yaml")
+    used = {load_yaml(dict[str, Any], str(path))["engine"] for path in paths}
     assert used == set(ENGINES[kind.name])
 
 

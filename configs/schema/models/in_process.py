@@ -1,7 +1,5 @@
 """The schemas of `configs/{vad,turn_detection,speaker,quality,watermark,grammar}/*.yaml`, by kind.
-
-These engines have no deployment: each runs in the process that uses it.
-"""
+These engines have no deployment: each runs in the process that uses it."""
 
 from typing import Annotated, Literal
 

@@ -44,10 +44,8 @@ class GgufConfig(StrictModel):
 
 
 class DraftConfig(GgufConfig):
-    """Draft model of speculative decoding, with the vocabulary of the large model.
-
-    The large model checks all drafted tokens in one step, and keeps those that it would choose.
-    """
+    """Draft model of speculative decoding, with the vocabulary of the large model. The large model
+    checks all drafted tokens in one step, and keeps those that it would choose."""
 
     most_tokens: int = Field(default=3, ge=1, le=64)  # per draft; llama.cpp's own default
     least_probability: float = Field(default=0.0, ge=0, le=1)  # a less likely token ends the draft

@@ -106,10 +106,8 @@ class CsmConfig(SpeechModelConfig):
 
 
 class PocketConfig(SpeechModelConfig):
-    """Pocket TTS on the transformers library, in one language.
-
-    It also runs on a CPU; the GPU profile has its libraries.
-    """
+    """Pocket TTS on the transformers library, in one language. It also runs on a CPU; the GPU
+    profile has its libraries."""
 
     engine: Literal["pocket"]
     weights: str  # artefact with Kyutai's model.safetensors and tokenizer.model
