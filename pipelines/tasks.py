@@ -82,11 +82,10 @@ class TaskSet:
 
 
 class TtlCache(Generic[K, V]):
-    """Values that are loaded on request, and cached for a time.
-
-    The time to live counts from before the load began. Concurrent callers of the same key share one
-    load, which continues when a caller is cancelled. An exception of a load is raised in every
-    caller and is not cached. When the cache is full, the oldest value is dropped."""
+    """Values that are loaded on request, and cached for a time. The time to live counts from before
+    the load began. Concurrent callers of the same key share one load, which continues when a caller
+    is cancelled. An exception of a load is raised in every caller and is not cached. When the cache
+    is full, the oldest value is dropped."""
 
     def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
         """Create a cache. `ttl_s` may depend on the value; a value with 0 or less is not cached."""

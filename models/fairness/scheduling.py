@@ -1,9 +1,7 @@
-"""Schedulers: which of the waiting work of several owners (tenants) runs next.
-
-`DeadlineScheduler` runs steps in threads, earliest deadline first (EDF) within the fair share of
-each owner: steps of speech in a replica, and of files of speech in a gateway. Whenever a request
-arrives or ends, a scheduler starts work until a maximum runs.
-"""
+"""Schedulers: which of the waiting work of several owners (tenants) runs next. `DeadlineScheduler`
+runs steps in threads, earliest deadline first (EDF) within the fair share of each owner: steps of
+speech in a replica, and of files of speech in a gateway. Whenever a request arrives or ends, a
+scheduler starts work until a maximum runs."""
 
 import heapq
 import itertools
@@ -69,8 +67,7 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
     A request keeps its turn over steps whose result `is_empty`, until it is cancelled or a more
     urgent request arrives: a step of another request in between would begin work that the engine
     then has to finish first. Parallel requests slow each other down, so an owner's requests that
-    have time to spare wait while another of its requests is urgent (TIGHT_S).
-    """
+    have time to spare wait while another of its requests is urgent (TIGHT_S)."""
 
     def __init__(
         self,

@@ -19,8 +19,7 @@ class Share:
     Work that soon ends by itself leaves the last free place to owners that hold none
     (`keeps_last`). For work whose end a client or a receiver decides, `spares` places stay free for
     each place that its owner holds (dynamic thresholds for shared buffers, Choudhury and Hahne
-    1998): n such owners leave 1 / (1 + n / spares) of all places free.
-    """
+    1998): n such owners leave 1 / (1 + n / spares) of all places free."""
 
     ceiling: int = UNBOUNDED
     keeps_last: bool = False
@@ -59,8 +58,7 @@ class WorkspaceShares:
     A workspace gets at most half. Only half of what others hold counts against it, since they took
     more while they were alone or in a burst. Only a quarter counts if it holds no more than a
     quarter itself, so that two flooding workspaces do not keep a third out. In all, one and a half
-    times the capacity may be held.
-    """
+    times the capacity may be held."""
 
     def __init__(self) -> None:
         self._held: Counter[int] = Counter()  # only workspaces that hold something

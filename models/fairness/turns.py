@@ -20,8 +20,7 @@ class TurnOrder:
     A free slot goes to the owner with the fewest slots, then to the one that has used them for the
     shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
     owner delays another's work by no more than one piece of it. While owners contend, the last free
-    slot never goes to one that has a slot, and none gets more than `most` slots.
-    """
+    slot never goes to one that has a slot, and none gets more than `most` slots."""
 
     def __init__(
         self, *, most: int = UNBOUNDED, contended_s: float = math.inf, clock: Clock

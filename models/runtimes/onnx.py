@@ -36,11 +36,8 @@ def run(
     inputs: Mapping[str, NDArray[Any]],
     interruption: Interruption,
 ) -> list[NDArray[Any]]:
-    """Runs a session and returns all outputs.
-
-    An interruption ends the run after an operator, with an error of the library; the session stays
-    usable.
-    """
+    """Runs a session and returns all outputs. An interruption ends the run after an operator, with
+    an error of the library; the session stays usable."""
     options = onnxruntime.RunOptions()
     interruption.add(partial(setattr, options, "terminate", True))
     outputs: list[NDArray[Any]] = session.run(None, inputs, options)

@@ -1,8 +1,6 @@
-"""Base of engines that forward to a service with OpenAI's API.
-
-It has a client for each event loop, translates refusals, retries until the first piece of an
-answer, and breaks the circuit of a failing service.
-"""
+"""Base of engines that forward to a service with OpenAI's API. It has a client for each event loop,
+translates refusals, retries until the first piece of an answer, and breaks the circuit of a failing
+service."""
 
 import asyncio
 import json
@@ -190,10 +188,8 @@ async def _end(client: httpx.AsyncClient | None) -> None:
 
 
 class CircuitBreaker:
-    """Circuit breaker (M. Nygard, Release It!, 2007).
-
-    Refuses calls for a while after several failures in a row, then lets a single call try.
-    """
+    """Circuit breaker (M. Nygard, Release It!, 2007). Refuses calls for a while after several
+    failures in a row, then lets a single call try."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name

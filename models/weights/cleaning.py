@@ -24,10 +24,8 @@ def leftovers(store: WeightStore) -> set[Path]:
 
 
 def delete(paths: Iterable[Path]) -> int:
-    """Delete files and folders of the cache; returns their bytes. Raises OSError.
-
-    A replica that has a file open can still read it.
-    """
+    """Delete files and folders of the cache; returns their bytes. Raises OSError. A replica that
+    has a file open can still read it."""
     freed = 0
     for path in paths:
         freed += size_bytes(path)

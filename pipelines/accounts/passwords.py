@@ -34,11 +34,9 @@ NICENESS = 15
 
 class Passwords:
     """Password hashing by argon2id at OWASP's minimum, in one thread that rests as long as it
-    works.
-
-    It does not block the event loop, and takes at most half of a core. Networks of clients take
-    turns, and the network with the most requests in a full queue is refused with Overloaded, so
-    that none keeps the others out. An operator's command has no network."""
+    works. It does not block the event loop, and takes at most half of a core. Networks of clients
+    take turns, and the network with the most requests in a full queue is refused with Overloaded,
+    so that none keeps the others out. An operator's command has no network."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)

@@ -41,7 +41,6 @@ class EmbeddingPipeline:
         dimensions: int | None = None,
     ) -> tuple[Embeddings, ModelInfo]:
         """Returns the embeddings of all inputs, and the model of that id or alias; None: the first.
-
         With `dimensions`, only so many of the first numbers are kept, and scaled to length 1.
         Raises ModelNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable or
         EngineError."""

@@ -1,7 +1,6 @@
-"""Batches: the lines of a file, each answered as a separate request.
-
-Each line holds and pays its own price, under a fixed name: a line that is answered again, because
-its process died before the answer was stored, is charged once."""
+"""Batches: the lines of a file, each answered as a separate request. Each line holds and pays its
+own price, under a fixed name: a line that is answered again, because its process died before the
+answer was stored, is charged once."""
 
 import asyncio
 import time
@@ -27,9 +26,7 @@ AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
 """Answers (endpoint, line, workspace id, payer); returns the result line, and False for an error.
-
-Raises failures of the service that may pass.
-"""
+Raises failures of the service that may pass."""
 
 
 @dataclass(frozen=True, slots=True)

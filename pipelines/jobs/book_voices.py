@@ -46,10 +46,8 @@ async def chapter_voices(
     chapters: Sequence[Chapter], pipeline: SpeechPipeline, usual: AvailableVoice, *, is_named: bool
 ) -> list[ChapterVoice]:
     """Choose a voice for each chapter: `usual` if it `is_named` by the request or speaks the
-    language of the chapter, or else the default voice of that language.
-
-    A chapter whose language is not clear is taken to be in that of `usual`. Raises EngineLost.
-    """
+    language of the chapter, or else the default voice of that language. A chapter whose language is
+    not clear is taken to be in that of `usual`. Raises EngineLost."""
     directory = pipeline.directory
     offered = await directory.voices()
     codes = frozenset(voice.language for voice in offered)

@@ -1,6 +1,5 @@
-"""Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats.
-
-A workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
+"""Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats. A
+workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
 stored part is neither repeated nor charged again."""
 
 from collections.abc import Callable

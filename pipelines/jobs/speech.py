@@ -1,7 +1,6 @@
-"""Speech of long texts: block by block, then one file with chapters.
-
-Chapters are marked as in MP4 (a text track) and in ID3v2 (frames CHAP and CTOC,
-https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again."""
+"""Speech of long texts: block by block, then one file with chapters. Chapters are marked as in MP4
+(a text track) and in ID3v2 (frames CHAP and CTOC, https://id3.org/id3v2-chapters-1.0); the packets
+of the blocks are copied, not encoded again."""
 
 import asyncio
 import io

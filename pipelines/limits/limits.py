@@ -1,5 +1,4 @@
 """Rate limits and concurrency limits: windows of requests, and leases, such as those of sockets.
-
 One process counts in its own tables; several count together in a store. While the store is lost,
 each process allows its share of each limit."""
 

@@ -26,7 +26,6 @@ class DecryptionError(Exception):
 
 class Encryption:
     """The first key encrypts; every key decrypts, so that keys can be rotated at run time.
-
     Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
     the key before it has encrypted 2^32 times. Associated data names the place, as a table and a
     row."""

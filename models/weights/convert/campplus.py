@@ -1,9 +1,7 @@
-"""Builds the ONNX graph of the CAM++ speaker encoder from the published weights.
-
-H. Wang et al., "CAM++: A Fast and Efficient Network for Speaker Verification Using Context-Aware
-Masking" (arXiv:2303.00332): a convolutional head over frequency and time, three blocks of densely
-connected layers over time, each masked by its context, then the mean and deviation over time.
-"""
+"""Builds the ONNX graph of the CAM++ speaker encoder from the published weights. H. Wang et al.,
+"CAM++: A Fast and Efficient Network for Speaker Verification Using Context-Aware Masking"
+(arXiv:2303.00332): a convolutional head over frequency and time, three blocks of densely connected
+layers over time, each masked by its context, then the mean and deviation over time."""
 
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,9 @@ BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers, and the dilation of their convol
 
 def convert(published: Path) -> dict[str, bytes]:
     """Return a graph from `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to
-    `embeddings` [1, 256].
-
-    Element [j, i] of `context` is the weight of frame j in the context of frame i. Embeddings have
-    length 1; the network's have 192 numbers, and the others are 0. Raises WeightsCorrupt.
-    """
+    `embeddings` [1, 256]. Element [j, i] of `context` is the weight of frame j in the context of
+    frame i. Embeddings have length 1; the network's have 192 numbers, and the others are 0. Raises
+    WeightsCorrupt."""
     graph = _Graph(read_tensors(published / "campplus_cn_en_common.pt"))
     try:
         _network(graph)

@@ -12,8 +12,7 @@ that a cancelled request stops between them. The plan, from symbols to frames, i
 Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
 channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
 Values between graphs are bfloat16, as inside them: for an output of another type, compilers would
-compute the operators before it in that type.
-"""
+compute the operators before it in that type."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -267,9 +266,7 @@ class _VocoderPart(Graph):
 
     def raised(self, value: str, name: str, times: int) -> str:
         """Upsample by `times`: a convolution computes the steps between two old steps as channels.
-
-        Compilers have no fast transposed convolution.
-        """
+        Compilers have no fast transposed convolution."""
         weight, bias = self.published.transposed(name)  # [in, out, width]
         width, pad = weight.shape[2], (weight.shape[2] - times) // 2
         before, after = (width - 1 - pad) // times, (times - 1 + pad) // times
@@ -341,10 +338,8 @@ class _VocoderPart(Graph):
 
     def _norm(self, value: str, name: str, steps: int) -> tuple[str, str]:
         """Return the gain and shift that set each channel's mean and variance to those of the
-        style.
-
-        Mean and variance include the frames that were cut off, with the value of SILENT_FRAME.
-        """
+        style. Mean and variance include the frames that were cut off, with the value of
+        SILENT_FRAME."""
         weight, bias = self.published.linear(f"{name}.fc")
         half = weight.shape[1] // 2  # channels
         at = SILENT_FRAME * steps

@@ -1,8 +1,6 @@
-"""Builds the ONNX graph of a MiniLM sentence encoder from the published weights.
-
-Reimers and Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks" (2019): BERT,
-the mean of its last states over the tokens of a text, scaled to length 1.
-"""
+"""Builds the ONNX graph of a MiniLM sentence encoder from the published weights. Reimers and
+Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks" (2019): BERT, the mean of
+its last states over the tokens of a text, scaled to length 1."""
 
 import json
 from math import prod, sqrt
@@ -98,10 +96,8 @@ class _SentenceGraph(Graph):
 
 
 def _read_tensors(path: Path) -> dict[str, Array]:
-    """Read the float32 tensors of a safetensors file. Raises WeightsCorrupt.
-
-    The format: https://github.com/huggingface/safetensors#format.
-    """
+    """Read the float32 tensors of a safetensors file. Raises WeightsCorrupt. The format:
+    https://github.com/huggingface/safetensors#format."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     try:

@@ -1,9 +1,7 @@
-"""Converts Moonshine's graphs from ONNX Runtime's own format, with weights in int8, to ONNX.
-
-Each call of the original graphs widens every weight again, since the runtime does not optimise
-graphs in that format. As ONNX, a token takes a fifth of the time, and the graphs take 190 MB of
-memory instead of 60.
-"""
+"""Converts Moonshine's graphs from ONNX Runtime's own format, with weights in int8, to ONNX. Each
+call of the original graphs widens every weight again, since the runtime does not optimise graphs in
+that format. As ONNX, a token takes a fifth of the time, and the graphs take 190 MB of memory
+instead of 60."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
-"""Builds the ONNX graphs of Perth's encoder and decoder from the published weights.
-
-The networks are those of https://github.com/resemble-ai/Perth (`perth_net`, implicit).
-"""
+"""Builds the ONNX graphs of Perth's encoder and decoder from the published weights. The networks
+are those of https://github.com/resemble-ai/Perth (`perth_net`, implicit)."""
 
 from pathlib import Path
 
@@ -16,12 +14,10 @@ SLOPE = 0.01
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return the encoder and the decoder.
-
-    The encoder maps `magnitudes` [1, 128, frames] to `change` of the same shape. The decoder maps
-    `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2, frames]: the weight of
-    the branch, and the watermark. Raises WeightsCorrupt.
-    """
+    """Return the encoder and the decoder. The encoder maps `magnitudes` [1, 128, frames] to
+    `change` of the same shape. The decoder maps `slow`, `normal` and `fast` [1, 128, frames] to
+    `<speed>_heard` [1, 2, frames]: the weight of the branch, and the watermark. Raises
+    WeightsCorrupt."""
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
     encoder = Graph()
     change = _stack(encoder, tensors, "encoder.layers", "magnitudes", "change", outputs=BINS)

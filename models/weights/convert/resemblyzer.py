@@ -1,8 +1,6 @@
-"""Builds the ONNX graph of Resemblyzer's encoder from the published weights.
-
-The network is that of "Generalized End-to-End Loss for Speaker Verification" (GE2E, Wan et al.,
-2018) as https://github.com/resemble-ai/Resemblyzer has it.
-"""
+"""Builds the ONNX graph of Resemblyzer's encoder from the published weights. The network is that of
+"Generalized End-to-End Loss for Speaker Verification" (GE2E, Wan et al., 2018) as
+https://github.com/resemble-ai/Resemblyzer has it."""
 
 from pathlib import Path
 

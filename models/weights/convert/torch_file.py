@@ -1,9 +1,7 @@
-"""Reads the tensors of a file of `torch.save`, without torch and without running its code.
-
-Such a file is a pickle, which may call any function by name. This reader allows the few names that
-tensors need, and refuses all others. It reads the zip archives of current torch, and the format
-before 1.6.
-"""
+"""Reads the tensors of a file of `torch.save`, without torch and without running its code. Such a
+file is a pickle, which may call any function by name. This reader allows the few names that tensors
+need, and refuses all others. It reads the zip archives of current torch, and the format before
+1.6."""
 
 import math
 import pickle
@@ -91,10 +89,8 @@ def _load(file: BinaryIO | IO[bytes], storages: dict[str, Array] | None = None) 
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles tensors and plain containers, nothing else.
-
-    A tensor is a view of its storage in `storages`, whose elements are read later.
-    """
+    """Unpickles tensors and plain containers, nothing else. A tensor is a view of its storage in
+    `storages`, whose elements are read later."""
 
     def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, Array]) -> None:
         super().__init__(file)

@@ -1,6 +1,5 @@
 """Long texts as chapters: plain text, Markdown (https://spec.commonmark.org/) and EPUB 2 and 3
-(https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere.
-"""
+(https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -55,10 +54,8 @@ _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
 
 
 def read_document(data: bytes, name: str, most_characters: int) -> Book:
-    """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`.
-
-    Notes are left out. Blocking. Raises InvalidRequest or FileTooLarge.
-    """
+    """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`. Notes
+    are left out. Blocking. Raises InvalidRequest or FileTooLarge."""
     if data.startswith(b"PK\x03\x04"):
         book = read_epub(data, most_characters)
     else:
@@ -149,10 +146,8 @@ def _is_plausible(text: str) -> bool:
 
 
 def _without_notes(text: str) -> tuple[str, int]:
-    """Leave out footnotes to which a mark refers, and their marks; other brackets are text.
-
-    Returns the text and the number of these notes.
-    """
+    """Leave out footnotes to which a mark refers, and their marks; other brackets are text. Returns
+    the text and the number of these notes."""
     notes = [*_NOTE.finditer(text)]
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]

@@ -1,9 +1,7 @@
-"""Reads EPUB 2 and 3 (https://www.w3.org/TR/epub-33/) in memory, as chapters.
-
-Chapters begin at the entries of the table of contents (a navigation document or
-https://www.daisy.org/z3986/2005/ncx/) and at headings. Notes and page numbers, which EPUB's
-structural semantics (https://www.w3.org/TR/epub-ssv-11/) or links mark, are left out.
-"""
+"""Reads EPUB 2 and 3 (https://www.w3.org/TR/epub-33/) in memory, as chapters. Chapters begin at the
+entries of the table of contents (a navigation document or https://www.daisy.org/z3986/2005/ncx/)
+and at headings. Notes and page numbers, which EPUB's structural semantics
+(https://www.w3.org/TR/epub-ssv-11/) or links mark, are left out."""
 
 import io
 import re
@@ -230,11 +228,9 @@ class _Note:
 
 
 class _PageReader:
-    """Reads the tokens of pages, one after the other, as chapters.
-
-    Chapters begin at the entries of `contents`, and at each `h1` that comes after text of the
-    chapter. Without contents, they begin at each `h1` and `h2` that comes after text.
-    """
+    """Reads the tokens of pages, one after the other, as chapters. Chapters begin at the entries of
+    `contents`, and at each `h1` that comes after text of the chapter. Without contents, they begin
+    at each `h1` and `h2` that comes after text."""
 
     def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
         self.chapters = list[Chapter]()
