@@ -93,8 +93,7 @@ class Unauthorized(PipelineError, code="unauthorized"):
 
 
 class WrongPassword(Unauthorized, code="validation_error"):
-    """The current password, sent to change it, is wrong. The token is valid, so the HTTP status is
-    not 401."""
+    """The current password is wrong. The token is valid, so the HTTP status is not 401."""
 
 
 class SignUpClosed(PipelineError, code="sign_up_closed"):

@@ -24,8 +24,7 @@ class Port(Protocol):
     """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up, though
-        one should be."""
+        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up."""
         ...
 
 
@@ -49,8 +48,7 @@ class TTSModel(Port, Protocol):
         ...
 
     async def phonemes(self, request: SynthesisRequest) -> str:
-        """Returns the symbols that are spoken for a sentence; "" if the model has none. Raises
-        EngineError."""
+        """Returns the symbols spoken for a sentence; "" if there are none. Raises EngineError."""
         del request
         return ""
 
@@ -72,8 +70,7 @@ class ChatModel(Port, Protocol):
     """Port of a language model."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """Yields the answer in pieces; closing the generator stops generation. Raises
-        EngineError."""
+        """Yields the answer in pieces; closing the generator stops it. Raises EngineError."""
         ...
 
 
@@ -81,8 +78,7 @@ class EmbeddingModel(Port, Protocol):
     """Port of an embedding model."""
 
     def embed(self, request: EmbeddingRequest) -> AsyncGenerator[Embeddings, None]:
-        """Yields the embeddings of the inputs in batches; closing the generator stops the work.
-        Raises EngineError."""
+        """Yields embeddings in batches; closing the generator stops it. Raises EngineError."""
         ...
 
 

@@ -51,8 +51,7 @@ class TaskSet:
     def start(
         self, work: Coroutine[Any, Any, T], name: str | None = None, *, detached: bool = False
     ) -> asyncio.Task[T]:
-        """Start a task. A `detached` task does not see the context variables of the request that
-        starts it."""
+        """Start a task, which does not see the caller's context variables if it is `detached`."""
         context = contextvars.Context() if detached else None
         task = asyncio.create_task(work, name=name, context=context)
         self._tasks.add(task)

@@ -29,8 +29,7 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
 
 @asynccontextmanager
 async def temporary_directory_in_thread(purpose: str) -> AsyncIterator[Path]:
-    """Makes a temporary directory in the thread pool, which also deletes it: 250 MB take a
-    while."""
+    """Makes and deletes a temporary directory in the thread pool: 250 MB take a while."""
     folder = temporary_directory(purpose)
     making = asyncio.ensure_future(asyncio.to_thread(folder.__enter__))
     try:

@@ -94,8 +94,7 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         self._threads = ThreadPoolExecutor(threads, name, os.nice, (niceness,))
 
     def executor(self, deadline_s: float = 0.0, owner: str = "") -> "RequestExecutor":
-        """Return the executor of a request whose listener hears an underrun in `deadline_s`
-        seconds."""
+        """Return the executor of a request whose listener hears a gap in `deadline_s` seconds."""
         return RequestExecutor(self, self.clock() + deadline_s, owner)
 
     def put(self, deadline: float, work: Callable[[], T], owner: str = "") -> "Future[T]":

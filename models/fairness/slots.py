@@ -33,8 +33,7 @@ class FairSlots:
         most: int = UNBOUNDED,
         contended_s: float = math.inf,
     ) -> None:
-        """Create the slots. `refusal` makes the error of refused work; `most` and `contended_s` are
-        those of TurnOrder."""
+        """Create the slots. `refusal` makes an error; `most` and `contended_s` are of TurnOrder."""
         self._clock = clock
         self._slots = self._free = slots
         self._max_waiting = max_waiting

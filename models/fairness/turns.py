@@ -25,8 +25,7 @@ class TurnOrder:
     def __init__(
         self, *, most: int = UNBOUNDED, contended_s: float = math.inf, clock: Clock
     ) -> None:
-        """Create an order. Owners contend while two of them have asked within `contended_s`; by
-        default always."""
+        """Create an order. Owners contend while two of them have asked within `contended_s`."""
         self._share = Share(ceiling=most, keeps_last=True)
         self._contended_s = contended_s
         self._clock = clock

@@ -14,9 +14,8 @@ CPU = ["CPUExecutionProvider"]
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
-    """Return session options; `threads` is the number of threads that compute one operator. Idle
-    threads sleep: spinning threads gain a few per cent for one engine, but take a core from every
-    other process of the machine."""
+    """Return options for a session; `threads` compute one operator. Idle threads sleep: if they
+    spun, one engine would gain a few per cent, and all others lose a core."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

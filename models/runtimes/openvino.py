@@ -121,8 +121,7 @@ def tensor(values: NDArray[Any]) -> openvino.Tensor:
 def _compiled(
     onnx_file: Path, options: Mapping[str, Any]
 ) -> tuple[openvino.CompiledModel, mmap.mmap | None]:
-    """Compiles or loads the graph; returns it with its mapped file, None if that is not
-    writable."""
+    """Compiles or loads the graph; returns it with its mapped file, or None if unwritable."""
     compiler = _digest(openvino.__version__)
     kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{compiler}.openvino")
     if kept.exists():
@@ -150,9 +149,8 @@ def _imported(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.Compiled
 
 @cache
 def _processor() -> str:
-    """Digest of the processor, so that unlike machines that share a cache use different files.
-    Includes a restriction of the instruction set, so that no graph compiled for other instructions
-    is loaded."""
+    """Digest of the processor and of a restriction of its instructions, so that unlike machines
+    that share a cache use different files."""
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
     instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])
     return _digest((name, sorted(_capabilities()), *instructions))

@@ -1,6 +1,5 @@
-"""Base of engines that forward to a service with OpenAI's API. It has a client for each event loop,
-translates refusals, retries until the first piece of an answer, and breaks the circuit of a failing
-service."""
+"""Base of engines that forward to a service with OpenAI's API: a client for each event loop,
+retries until the first piece of an answer, and a circuit breaker."""
 
 import asyncio
 import json
@@ -101,8 +100,7 @@ class UpstreamService:
 
     @asynccontextmanager
     async def _sent(self, path: str, **content: Any) -> AsyncIterator[httpx.Response]:
-        """Sends a request, and opens its answer to read the body in the block. Raises
-        EngineError."""
+        """Sends a request, and opens its answer, whose body the block reads. Raises EngineError."""
         try:
             async with self._client().stream("POST", path, **content) as answer:
                 if answer.status_code != 200:

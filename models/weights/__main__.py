@@ -45,8 +45,7 @@ def fetch_weights(
     repair: bool = False,
 ) -> int:
     """Fetch artefacts, by default those of the profile, and print what fails. Gated artefacts are
-    optional unless `names` has them. Returns an exit status: 0, 1 after a failure, or 130 after an
-    interrupt."""
+    optional unless `names` has them. Returns the exit status: 1 after a failure, 130 if stopped."""
     try:
         store = WeightStore(weights_dir())
         asked_for = () if watermark_of() == "off" else (WATERMARK,)

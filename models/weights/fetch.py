@@ -1,5 +1,4 @@
-"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts. Files are
-written atomically."""
+"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts."""
 
 import errno
 import fcntl
@@ -26,8 +25,7 @@ class FetchProgress:
     """Progress as a bar on a terminal, otherwise as a line for each artefact."""
 
     def __init__(self, total_bytes: int = 0, *, show: Callable[[int], None] | None = None) -> None:
-        """Create the progress. `show` is called in place of the bar, with the bytes that are
-        present."""
+        """Create the progress. `show` is called with the present bytes, in place of the bar."""
         self._show = show
         self._bar = tqdm(
             total=total_bytes,

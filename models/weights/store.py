@@ -69,8 +69,7 @@ def write_own_catalogue(artefacts: dict[str, Artefact]) -> None:
 
 
 def own_model(name: str) -> Path:
-    """Return the path of the configuration that `models pull` writes for the operator's model,
-    which may not exist."""
+    """Return the path of the configuration that `models pull` writes for a model; may not exist."""
     return own_catalogue().parent / "models" / f"{name}.yaml"
 
 
@@ -97,8 +96,7 @@ class WeightStore:
         return artefact.model_copy(update={"files": files})
 
     def listing_path(self, name: str) -> Path:
-        """Return the path of the hub's list of an artefact's files, for its commit; it may not
-        exist."""
+        """Return the path of the hub's list of the files of a commit; it may not exist."""
         revision = self.catalogue.artefacts[name].listed_source().revision
         return self.root / "listings" / f"{name}@{revision}.json"
 
@@ -233,8 +231,7 @@ def _digest_path(path: Path) -> Path:
 
 
 def mismatch(file: WeightFile, path: Path) -> str | None:
-    """Describe how the file's bytes differ from the catalogue; None if they match. Raises
-    OSError."""
+    """Describe how the file's bytes differ from the catalogue; None if not. Raises OSError."""
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         size_bytes = stream.tell()

@@ -72,8 +72,7 @@ class Passwords:
         return await self._in_thread(checked, network)
 
     async def verify(self, stored: str | None, password: str, *, network: str = "") -> bool:
-        """Verifies a password; takes as long for an account that does not exist (`stored` is None).
-        Raises Overloaded."""
+        """Verifies a password, as slowly if `stored` is None (no account). Raises Overloaded."""
         return await self._in_thread(lambda: self._matches(stored, password), network)
 
     def needs_rehash(self, stored: str) -> bool:

@@ -253,9 +253,8 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Creates a key with `scopes` of the caller's, by default all of them. It lasts no longer
-        than the key that makes it. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a
-        later end."""
+        """Creates a key with `scopes` of the caller's, by default all, that lasts no longer than
+        the caller's. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a later end."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -281,9 +280,8 @@ class Accounts:
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """Creates an owner, a workspace and a key in an empty database; returns the key. None when
-        there is a workspace already. The owner has no usable password: the account is used through
-        its key."""
+        """Creates an owner, without a usable password, a workspace and a key in an empty database;
+        returns the key. None if there is a workspace already."""
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)
         new = self._new_key(workspace.id, "First key", frozenset(SCOPES), None)
@@ -327,8 +325,7 @@ class Accounts:
         return key_digest(f"link:{token}", self._secrets.api_key_pepper)
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
-        """Creates a key with every scope, for a workspace that lost its keys. Raises
-        InvalidRequest."""
+        """Creates a key with every scope, in place of lost keys. Raises InvalidRequest."""
         new = self._new_key(workspace_id, "Recovered", frozenset(SCOPES), None)
         await self._database.run(_add_key_within_limit, new.row, actor)
         return new.key

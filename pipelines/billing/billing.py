@@ -116,8 +116,7 @@ class Charge:
             return self.cost(min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
-        """Releases the hold and adds the events, in one transaction. While the database is down,
-        retries in the background."""
+        """Releases the hold and adds the events; retries in the background if need be."""
         if self.is_settled:
             return
         self.is_settled = True
@@ -127,9 +126,8 @@ class Charge:
             self._settle_later(self._release, *events)
 
     def progress(self, units: int, *, is_sent: bool = True) -> None:
-        """Notes the units done so far, which a caller that leaves pays for. Units that are not sent
-        yet, as the answer is sent when complete, are charged only to a caller that leaves too
-        often."""
+        """Notes the units done so far, which a caller that leaves pays for. Units of an answer that
+        is sent when complete are charged only to callers that leave too often."""
         if is_sent:
             self.used = max(self.used, min(units, self.units))
         else:
@@ -148,9 +146,8 @@ class Charge:
             self._settle_later(self._release)
 
     def mark_paid(self) -> None:
-        """Notes that an earlier run was charged but not answered, so that this run costs nothing.
-        `release` refunds the earlier charge: then this run has failed, and is not answered
-        either."""
+        """Notes that an earlier run was charged but not answered: this run costs nothing.
+        `release`, after this run has failed too, refunds the earlier charge."""
         self._is_paid = self._may_be_charged = True
 
     async def __aenter__(self) -> Self:
@@ -398,8 +395,7 @@ class Billing:
     async def checking(
         self, workspace_id: int, least_ms: int, operation: Operation
     ) -> AsyncIterator[None]:
-        """Wraps the free check of recordings as `counted_failure` does. Raises InsufficientCredit
-        or DatabaseUnavailable."""
+        """Wraps the free check of recordings as `counted_failure`. Raises as `check_credit`."""
         await self.check_credit(workspace_id, "stt", least_ms, operation)
         async with self.counted_failure(workspace_id, least_ms, operation):
             yield

@@ -68,16 +68,14 @@ class Claim:
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def bind(self, digest: bytes) -> bool:
-        """Stores the digest of the body before the work. Returns False if an earlier run, which may
-        have been charged before its process died, had another digest. Raises
-        DatabaseUnavailable."""
+        """Stores the digest of the body before the work. False if an earlier run, which may have
+        been charged before its process died, had another digest. Raises DatabaseUnavailable."""
         return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
         self, status: int, headers: list[list[str]], body: TemporaryFile | None
     ) -> None:
-        """Stores the response; `body` is None if it is not stored. A failure is logged, not raised,
-        since the work is done already."""
+        """Stores the response; `body` is None if it is not stored. A failure is only logged."""
         self._renewing.cancel()
         try:
             try:

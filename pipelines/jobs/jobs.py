@@ -76,9 +76,8 @@ class Jobs(JobQueue):
         *,
         is_requested: bool = False,
     ) -> None:
-        """Checks storage and credit before a body is received; the job costs at least `units`.
-        `is_requested` is for jobs with a request (`create`). Raises PlanRequired, InvalidRequest or
-        InsufficientCredit."""
+        """Checks storage and credit for a job of at least `units`, before a body is received.
+        Raises PlanRequired, InvalidRequest or InsufficientCredit."""
         owner = principal.workspace_id
         await self._database.read(self._check_plan, owner, is_requested)
         await self._billing.check_credit(owner, SERVICES[kind], units, operation)
@@ -191,8 +190,7 @@ class Jobs(JobQueue):
         return cost, self._billing.cost(service, job.held) if is_held else 0
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """Reads the results of a transcription so far. Raises NotFound, InvalidRequest or
-        StorageUnavailable."""
+        """Reads the results of a transcription so far. Raises as `requested`, or InvalidRequest."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
@@ -312,9 +310,8 @@ class Jobs(JobQueue):
         begun: bool,
         oldest_first: bool = False,
     ) -> list[Job]:
-        """Lists batches that follow the batch `after`, newest first unless `oldest_first`. Files
-        without a batch are included unless `begun`, and `after` may be one of them that was
-        deleted. Raises NotFound."""
+        """Lists batches after `after`, newest first unless `oldest_first`. Unless `begun`, files
+        without a batch are included, and `after` may be a deleted one. Raises NotFound."""
         owner = principal.workspace_id
 
         def read(session: Session) -> list[Job]:
@@ -331,8 +328,7 @@ class Jobs(JobQueue):
         return await self._database.read(read)
 
     async def batch(self, principal: Principal, job_id: UUID) -> tuple[Job, bytes, int]:
-        """Reads a batch, its options, and the number of its failed lines. Raises NotFound or
-        StorageUnavailable."""
+        """Reads a batch, its options, and the number of its failed lines. Raises as `requested`."""
         job, files = await self._find(principal, job_id, "options", "failed")
         if job.kind != BATCH:
             raise NotFound("no batch of the workspace has that id")

@@ -135,9 +135,8 @@ class LeasedQueue(ABC, Generic[W]):
         await self._change(claimed, release)
 
     async def give_way(self, claimed: W, since: float) -> bool:
-        """Gives the row back if its turn is over and others wait; returns whether it did. The turn
-        began at `since` (time.monotonic()). Call it after each progress, so that every turn makes
-        some."""
+        """Gives the row back if its turn since `since` (time.monotonic()) is over and others wait;
+        returns whether it did. Call it after progress, so that every turn makes some."""
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
         await self.give_back(claimed, pause_s=0.0)
@@ -190,9 +189,8 @@ class LeasedQueue(ABC, Generic[W]):
         change: Callable[[Session, W, dict[str, str]], None],
         media_type: str = "application/octet-stream",
     ) -> bool:
-        """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
-        Files are stored before the transaction, and expire if it never commits. Returns False if
-        the lease is lost."""
+        """Stores `parts` by kind, and calls `change` with their ids, in the same transaction, if
+        the lease still holds; else the files expire. Returns False if it is lost."""
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
         stored = await self._store(claimed.workspace_id, parts, media_type, is_result=True)
@@ -215,8 +213,7 @@ class LeasedQueue(ABC, Generic[W]):
         *,
         is_result: bool = False,
     ) -> dict[str, str]:
-        """Stores `parts` by kind for UNPUBLISHED_S; returns their ids by kind. Parts of a recording
-        never count as results."""
+        """Stores `parts` for UNPUBLISHED_S; returns the ids by kind. No "part" is a result."""
         stored: dict[str, str] = {}
         for kind, data in parts.items():
             if data is not None:

@@ -51,8 +51,7 @@ _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """Task of a job that speaks a book; `request` has the options of all blocks, and the voice of
-    chapters without `voices`."""
+    """Task of a job that speaks a book; `request` has the options of all blocks."""
 
     book: Book
     request: SpeechRequest
@@ -192,8 +191,7 @@ async def speak(
 
 
 async def _sample_rate(task: SpeechTask, synthesis: PaidSynthesis) -> int | None:
-    """Returns the sample rate (Hz) of all blocks, whose packets are copied into one stream: that of
-    the task's own voice."""
+    """Returns the sample rate (Hz) of the stream of all blocks: that of the task's own voice."""
     request = task.request
     directory = synthesis.pipeline.directory
     voice = await directory.find(request.voice_id, request.voice, request.workspace_id)
@@ -227,8 +225,7 @@ async def _plan(request: SpeechRequest, synthesis: PaidSynthesis) -> SpeechPlan:
 def _book(
     path: Path, task: SpeechTask, chapters: Sequence[SpokenChapter]
 ) -> Generator[None, bytes, None]:
-    """Writes the blocks sent to it to a file with chapters and a cover, until it is closed.
-    Blocking."""
+    """Writes the blocks sent to it to a file with chapters and a cover, until closed. Blocking."""
     book = task.book
     at = 0  # position of the next packet, in ticks of the stream
     audio: Any = None

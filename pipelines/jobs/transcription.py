@@ -32,8 +32,7 @@ STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """Task of a transcription job: its parts, a stored upload, or the content of a URL. Stored as
-    JSON."""
+    """Task of a transcription job of its parts, a stored upload, or a URL. Stored as JSON."""
 
     request: RecognitionOptions
     url: str
@@ -169,8 +168,7 @@ def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
 
 
 def _end_of(pcm: Pcm, start: int, stop: int, window_s: float) -> int:
-    """Returns the end (sample) of the window from `start`: `stop`, or the quietest place in its
-    last CUT_S."""
+    """Returns the end (sample) of a window: `stop`, or the quietest place in its last CUT_S."""
     end = start + round(window_s * STT_SAMPLE_RATE)
     if end >= stop:
         return stop

@@ -86,8 +86,7 @@ def _alone(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def _without_triggers(target: Connection) -> Iterator[None]:
-    """Disable triggers during the block: they would add up the sums of days, which are copied as
-    well."""
+    """Disable triggers during the block: they would add up sums of days, which are copied too."""
     for change in ("DISABLE", "ENABLE"):
         for name in metadata.tables:
             target.exec_driver_sql(f'ALTER TABLE "{name}" {change} TRIGGER USER')
@@ -117,8 +116,7 @@ def _rows_of(connection: Connection, table: Table) -> Iterator[Rows]:
 
 
 def _storable(value: Any) -> Any:
-    """Replace the character NUL, which PostgreSQL's text cannot contain and no route accepts any
-    more."""
+    """Replace the character NUL, which PostgreSQL cannot store and no route accepts any more."""
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 

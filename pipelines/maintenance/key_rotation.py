@@ -31,8 +31,7 @@ Columns = Callable[[Session, Any], Iterable[Column]]
 @dataclass(eq=False, repr=False)
 class Rotation:
     """May run beside the service, be stopped, and run again. Data that expires within a day (stored
-    responses, client secrets, the audio of events) is not encrypted again: the old key must be kept
-    for that day."""
+    responses, client secrets, audio of events) keeps the old key, which is needed until then."""
 
     _database: Database
     _encryption: Encryption

@@ -1,5 +1,4 @@
-"""Encryption at rest: AES-256-GCM under the operator's keys, with associated data that binds
-a ciphertext to its place."""
+"""Encryption at rest: AES-256-GCM with associated data that binds a ciphertext to its place."""
 
 import base64
 import hashlib
@@ -27,7 +26,7 @@ class DecryptionError(Exception):
 class Encryption:
     """The first key encrypts; every key decrypts, so that keys can be rotated at run time.
     Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
-    the key before it has encrypted 2^32 times. Associated data names the place, as a table and a
+    the key before it has encrypted 2^32 times. Associated data names a place, as a table and a
     row."""
 
     def __init__(self, data_keys: Sequence[str]) -> None:
@@ -55,8 +54,7 @@ class Encryption:
             raise DecryptionError("the bytes were changed, or belong elsewhere") from None
 
     def is_newest(self, encrypted: bytes) -> bool:
-        """Whether the data is encrypted under the first key; otherwise `rotate` encrypts it
-        again."""
+        """Whether the data is encrypted under the first key."""
         return encrypted[:HEADER_BYTES] == VERSION + self._newest
 
     def rotate(self, encrypted: bytes, associated_data: str) -> bytes:

@@ -28,16 +28,14 @@ def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> Plan
 
 
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:
-    """Return the bytes of files and chats that a workspace keeps, and the bytes that its plan
-    allows."""
+    """Return the bytes of files and chats that a workspace keeps, and those its plan allows."""
     used = stored_bytes(session, workspace_id) + bytes_of_chats(session, workspace_id)
     return used, plan_limits(session, plans, workspace_id).storage_gb * GB
 
 
 def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: int = 0) -> None:
-    """Raise StorageLimit if the workspace would keep more than its plan allows, with `more` bytes.
-    A file that the transaction has added counts; concurrent transactions wait for each other's
-    sums."""
+    """Raise StorageLimit if the workspace would keep more than its plan allows, with `more` bytes
+    and files that the transaction has added; concurrent transactions wait for each other's sums."""
     limits = plan_limits(session, plans, workspace_id)
     # Chats are bounded by the plan, too; to sum 10,000 of them takes 3 ms.
     most = stored_bytes(session, workspace_id) + more + limits.saved_chats_mb * MB
@@ -75,8 +73,7 @@ class FreeSpace:
             raise StorageUnavailable("the disk of the service is nearly full; try again later")
 
     async def low(self) -> list[str]:
-        """Describe volumes with little free space or few inodes to the operator, as measured within
-        the last second."""
+        """Describe volumes with little free space or few inodes, as measured in the last second."""
         return await self._measured.get(None, lambda: asyncio.to_thread(self._measure))
 
     def _measure(self) -> list[str]:

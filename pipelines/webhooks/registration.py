@@ -70,8 +70,7 @@ class Webhooks:
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
 
     def check(self, url: str) -> None:
-        """Check an address. Raises InvalidUrl for an address to which the service does not
-        connect."""
+        """Raise InvalidUrl for an address to which the service does not connect."""
         check_url(url, self._own_hosts, self._allowed)
 
     async def fetch(
@@ -92,8 +91,7 @@ class Webhooks:
     async def register(
         self, principal: Principal, url: str, events: Sequence[EventKind], secret: str | None = None
     ) -> Webhook:
-        """Register a webhook. Raises InvalidUrl, or InvalidRequest for the secret or at
-        MAX_WEBHOOKS."""
+        """Register a webhook. Raises InvalidUrl, or InvalidRequest (secret, or MAX_WEBHOOKS)."""
         self.check(url)
         webhook = Webhook(
             id=uuid4(), workspace_id=principal.workspace_id, url=url, events=_in_order(events)
@@ -227,8 +225,7 @@ class Webhooks:
         return webhook
 
     def _is_its_secret(self, webhook: Webhook, secret: str) -> bool:
-        """Whether the webhook already has this secret: a repeated request must not end the old
-        secret."""
+        """Whether the secret is the webhook's own: a repeated request must not end the old one."""
         if webhook.secret is None:
             return False
         try:

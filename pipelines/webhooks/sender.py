@@ -169,8 +169,7 @@ class Sender:
 
     async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """Yield the bytes at the address, in pieces. Raises FetchFailed, FileTooLarge, or
-        InvalidUrl if another attempt would fail too, for example because a server sends too
-        slowly."""
+        InvalidUrl if another attempt would fail too, as when a server sends too slowly."""
         wait = aiohttp.ClientTimeout(  # `connect` includes finding the address
             total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
         )
@@ -239,8 +238,7 @@ def _reuse_noted() -> aiohttp.TraceConfig:
 
 
 async def _discard_body(answer: aiohttp.ClientResponse) -> None:
-    """Discard the body, ignoring errors: the status is known, and later failures do not change the
-    outcome."""
+    """Discard the body: the status is known, and later failures do not change the outcome."""
     with closing(answer), suppress(aiohttp.ClientError, OSError, ValueError):
         async with asyncio.timeout(ANSWER_S):
             left = MAX_ANSWER_BYTES
@@ -268,8 +266,7 @@ def _since(started: float) -> int:
 
 
 def read_retry_after(value: str | None, now: datetime) -> float | None:
-    """Read the seconds of a Retry-After header, which has a number or a date; None for anything
-    else."""
+    """Read the seconds of a Retry-After header, a number or a date; None for anything else."""
     if value is None:
         return None
     value = value.strip()

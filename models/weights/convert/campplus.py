@@ -21,9 +21,8 @@ BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers, and the dilation of their convol
 
 def convert(published: Path) -> dict[str, bytes]:
     """Return a graph from `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to
-    `embeddings` [1, 256]. Element [j, i] of `context` is the weight of frame j in the context of
-    frame i. Embeddings have length 1; the network's have 192 numbers, and the others are 0. Raises
-    WeightsCorrupt."""
+    `embeddings` [1, 256] of length 1, the last 64 numbers 0. Element [j, i] of `context` is the
+    weight of frame j in the context of frame i. Raises WeightsCorrupt."""
     graph = _Graph(read_tensors(published / "campplus_cn_en_common.pt"))
     try:
         _network(graph)

@@ -338,8 +338,7 @@ class _VocoderPart(Graph):
 
     def _norm(self, value: str, name: str, steps: int) -> tuple[str, str]:
         """Return the gain and shift that set each channel's mean and variance to those of the
-        style. Mean and variance include the frames that were cut off, with the value of
-        SILENT_FRAME."""
+        style. Both include the frames that were cut off, with the value of SILENT_FRAME."""
         weight, bias = self.published.linear(f"{name}.fc")
         half = weight.shape[1] // 2  # channels
         at = SILENT_FRAME * steps
@@ -421,8 +420,7 @@ def _type(name: str) -> int:
 
 
 def _cosine() -> tuple[float, float, float]:
-    """Return `a, b, c` of (a r² + b)² + c, which is cos(πr / 2) for |r| up to a half, with an error
-    of 1e-5."""
+    """Return `a, b, c` of (a r² + b)² + c ≈ cos(πr / 2), with an error of 1e-5 for |r| ≤ ½."""
     squares = np.linspace(0, 0.25, 2001)
     fitted = np.polynomial.Chebyshev.fit(squares, np.cos(np.pi / 2 * np.sqrt(squares)), 2)
     c, b, a = (float(term) for term in fitted.convert(kind=np.polynomial.Polynomial).coef)

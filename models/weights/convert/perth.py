@@ -14,10 +14,9 @@ SLOPE = 0.01
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return the encoder and the decoder. The encoder maps `magnitudes` [1, 128, frames] to
-    `change` of the same shape. The decoder maps `slow`, `normal` and `fast` [1, 128, frames] to
-    `<speed>_heard` [1, 2, frames]: the weight of the branch, and the watermark. Raises
-    WeightsCorrupt."""
+    """Return the encoder, which maps `magnitudes` [1, 128, frames] to `change` of the same shape,
+    and the decoder. It maps `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2,
+    frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt."""
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
     encoder = Graph()
     change = _stack(encoder, tensors, "encoder.layers", "magnitudes", "change", outputs=BINS)
@@ -36,8 +35,7 @@ def convert(published: Path) -> dict[str, bytes]:
 def _stack(
     graph: Graph, tensors: dict[str, Array], prefix: str, source: str, result: str, *, outputs: int
 ) -> tuple[ValueInfoProto, ValueInfoProto]:
-    """Add convolutions from the value `source` to the value `result`; return descriptions of
-    both."""
+    """Add convolutions from the value `source` to the value `result`; describe both."""
     sound = source
     last = len(LAYERS) - 1
     for number, frames in enumerate(LAYERS):

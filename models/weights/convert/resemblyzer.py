@@ -17,9 +17,8 @@ UNITS = 256
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return three LSTM layers, a linear layer, ReLU, and normalisation to length 1. They map
-    `mels` [k, frames, 40] and `frames` int32 [k], their valid lengths, to `embeddings` [k, 256].
-    Raises WeightsCorrupt."""
+    """Return a graph from `mels` [k, frames, 40] and their valid lengths, `frames` int32 [k], to
+    `embeddings` [k, 256] of length 1. Raises WeightsCorrupt."""
     tensors = read_tensors(published / "pretrained.pt", "model_state")
     graph = Graph()
     sound = graph.add("Transpose", "mels", perm=[1, 0, 2])
@@ -44,8 +43,7 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 def _gates(tensors: dict[str, Array], name: str, inputs: tuple[int, ...]) -> Array:
-    """Reorder gates: torch has input, forget, cell, output; ONNX has input, output, forget,
-    cell."""
+    """Reorder gates from input, forget, cell, output (torch) to input, output, forget, cell."""
     tensor = tensor_of(tensors, name, (4 * UNITS, *inputs))
     gate_in, gate_forget, gate_cell, gate_out = np.split(tensor, 4)
     return np.concatenate([gate_in, gate_out, gate_forget, gate_cell])

@@ -1,7 +1,6 @@
 """Reads the tensors of a file of `torch.save`, without torch and without running its code. Such a
-file is a pickle, which may call any function by name. This reader allows the few names that tensors
-need, and refuses all others. It reads the zip archives of current torch, and the format before
-1.6."""
+file is a pickle, which may call any function by name: this reader allows the few that tensors need.
+It reads the zip archives of current torch, and the format before 1.6."""
 
 import math
 import pickle

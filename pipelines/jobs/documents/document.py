@@ -136,8 +136,7 @@ def _decoded(data: bytes, name: str, most_characters: int) -> str:
 
 
 def _is_plausible(text: str) -> bool:
-    """Whether a text in Windows-1252 has few letters that English lacks, as Western languages do,
-    and only usual signs."""
+    """Whether a text in Windows-1252 has few letters that English lacks, and only usual signs."""
     others = [character for character in text if not character.isascii()]
     letters = sum(map(str.isalpha, others))
     usual = all(letter.isalpha() or letter in _WINDOWS_LETTERS for letter in others)
