@@ -1,5 +1,4 @@
-"""The ports that the pipelines call, and the list of the models behind them. Deployment handles and
-engines of this process both fit the ports."""
+"""The ports that pipelines call, of deployments or engines, and the list of models behind them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
@@ -53,8 +52,7 @@ class TTSModel(Port, Protocol):
         return ""
 
     async def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of a deleted voice from the cache of every replica. Raises
-        EngineError when not all of them answered."""
+        """Drops a voice pack from the caches of all replicas. Raises EngineError."""
         del digest  # the default of models without voice packs
 
 

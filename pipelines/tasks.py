@@ -37,8 +37,7 @@ class TaskSet:
     def __init__(
         self, on_failure: Callable[[asyncio.Task[Any], BaseException], None] | None = None
     ) -> None:
-        """Create a set. `on_failure` is called with each task that failed; without it, asyncio logs
-        errors that no caller retrieved."""
+        """Create a set; `on_failure` gets each failed task. Without it, asyncio logs errors."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._on_failure = on_failure
 
@@ -81,10 +80,9 @@ class TaskSet:
 
 
 class TtlCache(Generic[K, V]):
-    """Values that are loaded on request, and cached for a time. The time to live counts from before
-    the load began. Concurrent callers of the same key share one load, which continues when a caller
-    is cancelled. An exception of a load is raised in every caller and is not cached. When the cache
-    is full, the oldest value is dropped."""
+    """Values that are loaded on request, and cached; the time to live counts from before the load.
+    Callers of the same key share one load, which continues when a caller is cancelled. An exception
+    of a load is raised in every caller and not cached. A full cache drops its oldest value."""
 
     def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
         """Create a cache. `ttl_s` may depend on the value; a value with 0 or less is not cached."""
@@ -114,8 +112,7 @@ class TtlCache(Generic[K, V]):
         self.forget_if(lambda name, _: name == key)
 
     def forget_if(self, matches: Callable[[K, V], bool]) -> None:
-        """Drops matching values. Running loads may be older than the change: their values are not
-        cached, and later callers do not share them."""
+        """Drops matching values. Running loads may be older: their values are not cached."""
         self._entries = {
             key: entry for key, entry in self._entries.items() if not matches(key, entry[0])
         }

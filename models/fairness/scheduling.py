@@ -1,7 +1,5 @@
-"""Schedulers: which of the waiting work of several owners (tenants) runs next. `DeadlineScheduler`
-runs steps in threads, earliest deadline first (EDF) within the fair share of each owner: steps of
-speech in a replica, and of files of speech in a gateway. Whenever a request arrives or ends, a
-scheduler starts work until a maximum runs."""
+"""Schedulers: which of the waiting work of several owners (tenants) runs next. Whenever a request
+arrives or ends, a scheduler starts work until a maximum runs."""
 
 import heapq
 import itertools
@@ -79,9 +77,8 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         niceness: int = 0,
         is_remote: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Create a scheduler. `max_concurrency` returns how many of the threads may work at once,
-        by default all. `niceness` is added to that of the process. If the work `is_remote`,
-        parallel requests do not slow each other down."""
+        """Create a scheduler. `max_concurrency` returns how many threads may work at once, by
+        default all. Parallel requests do not slow each other down if the work `is_remote`."""
         most = max_concurrency or (lambda: threads)
         # A step beyond the threads would wait in their own queue, which knows no deadlines.
         super().__init__(lambda: min(threads, most()), clock)

@@ -149,8 +149,7 @@ def _imported(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.Compiled
 
 @cache
 def _processor() -> str:
-    """Digest of the processor and of a restriction of its instructions, so that unlike machines
-    that share a cache use different files."""
+    """Digest of the processor and its allowed instructions: unlike machines may share a cache."""
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
     instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])
     return _digest((name, sorted(_capabilities()), *instructions))

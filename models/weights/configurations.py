@@ -77,8 +77,7 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
 
 
 def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
-    """Return the files of the recogniser with this encoder: NeMo's as onnx-asr names them, or
-    Moonshine's. Empty if one is missing."""
+    """Return the files of NeMo's or Moonshine's recogniser; empty if one is missing."""
     folder, separator, kind = encoder.groups(default="")
     decoder, texts = _BESIDE_ENCODER[separator]
     suffix = kind if separator == "-" else ""  # NeMo's names keep the quantisation

@@ -85,8 +85,7 @@ class PackageArchives:
         return archives[0]
 
     def _download(self, kind: str, package: str, draft: Path) -> Path:
-        """Run the client; return the folder in `draft` with the archive. Its temporary files are in
-        `draft`, too, so that their size is the progress."""
+        """Run the client, with its temporary files in `draft` too; return the archive's folder."""
         inbox = draft / "inbox"
         scratch = draft / "scratch"
         inbox.mkdir()

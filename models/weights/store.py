@@ -33,8 +33,7 @@ _REPAIR = "run `python -m models.weights fetch --repair` or `make weights`"
 _HEADER = "# Weights of your own: `antiphon models pull` and `remove` write this file.\n"
 
 LISTING = TypeAdapter(dict[str, WeightFile])
-"""The files of a commit of the model hub. Without hashes in the catalogue, the list of the first
-fetch is final: a commit cannot change."""
+"""The files of a commit of the model hub."""
 
 
 def load_catalogue() -> Catalogue:
@@ -185,8 +184,7 @@ class WeightStore:
         return folder
 
     def converted(self, name: str) -> dict[str, Path]:
-        """Return the files of the artefact's conversion, by name. Raises WeightsMissing, which
-        names the command that converts, or WeightsCorrupt."""
+        """Return the converted files, by name. Raises WeightsMissing or WeightsCorrupt."""
         self.folder(name)
         paths = self.conversion_paths(name)
         for path in paths.values():
@@ -205,8 +203,7 @@ class WeightStore:
         }
 
     def verify(self, name: str) -> Path:
-        """Read every byte of the artefact, also of converted files, and return its `folder`. Raises
-        WeightsMissing or WeightsCorrupt."""
+        """Read every byte, also of converted files. Raises WeightsMissing or WeightsCorrupt."""
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
             if wrong := mismatch(file, folder / file_name):

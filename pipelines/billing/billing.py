@@ -107,8 +107,7 @@ class Charge:
             raise
 
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
-        """Captures like `capture`, for work that was delivered already. While the database is down,
-        retries in the background, and returns the expected amount."""
+        """Captures delivered work; retries in the background if need be, and returns the price."""
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
@@ -362,8 +361,7 @@ class Billing:
         events: tuple[NewEvent, ...] = (),
         running: Awaitable[int] | None = None,
     ) -> None:
-        """Settles like `settle`, in the background, with retries while the database is down. The
-        first attempt is the `running` one, if any."""
+        """Settles in the background, with retries; the first attempt may be `running` already."""
         attempts = chain(
             [] if running is None else [running],
             (self._settle(charge, work, events) for _ in count()),

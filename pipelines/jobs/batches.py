@@ -25,8 +25,7 @@ from pipelines.tasks import retry
 AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
-"""Answers (endpoint, line, workspace id, payer); returns the result line, and False for an error.
-Raises failures of the service that may pass."""
+"""Answers (endpoint, line, workspace id, payer) by the result line, and False for an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,7 @@ def read_lines(path: Path) -> list[bytes]:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the number and the text of each non-blank line, without the byte order mark that
-    Windows writes before the first one; blocking."""
+    """Yields number and text of each non-blank line, without a byte order mark; blocking."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line.removeprefix(BOM_UTF8) if number == 1 else line

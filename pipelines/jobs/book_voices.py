@@ -25,8 +25,7 @@ class ChapterVoice:
 
 
 async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVoice:
-    """Choose the voice for the first block that a voice can read. Raises NothingToSpeak if there is
-    none, or as `SpeechPipeline.plan`."""
+    """Choose a voice for the first block that one can read. Raises as `SpeechPipeline.plan`."""
     blocks = await asyncio.to_thread(lambda: [*task.blocks()])
     *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
 

@@ -88,8 +88,7 @@ class Fetcher:
             fetch.add_done_callback(lambda task: self._turns.pop(task, None))
 
     async def fetch(self, claimed: Job) -> None:
-        """Fetches a recording, and queues or fails its job. After a failure of the service or a
-        cancellation, another attempt follows."""
+        """Fetches a recording, and queues or fails its job, or leaves it to another attempt."""
         try:
             await self._jobs.under_lease(claimed, self._fetch(claimed))
         except asyncio.CancelledError:

@@ -1,6 +1,5 @@
-"""Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats. A
-workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
-stored part is neither repeated nor charged again."""
+"""Jobs of workspaces, which create, read and delete them: transcriptions of long recordings, speech
+of long texts, batches of chats."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -197,8 +196,7 @@ class Jobs(JobQueue):
         return [await self.read(job, file) for file in files]
 
     async def keep_upload(self, principal: Principal, path: Path) -> str:
-        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id. Raises
-        StorageLimit or StorageUnavailable."""
+        """Stores a recording for UPLOAD_S; returns its id. Raises as `Files.put`."""
         owner = principal.workspace_id
         return await self._files.put(owner, UPLOAD, "application/octet-stream", path, UPLOAD_S)
 
@@ -232,8 +230,7 @@ class Jobs(JobQueue):
         created_on: date | None,
         stage: Stage | None,
     ) -> list[RequestedJob]:
-        """Lists jobs with their requests, as `requested_jobs` does, without the callbacks' status.
-        Raises NotFound or StorageUnavailable."""
+        """Lists jobs as `requested_jobs` does, without callbacks' status. Raises as `requested`."""
 
         def read(session: Session) -> list[tuple[Job, Stage, JobFile]]:
             rows = jobs.requested_jobs(

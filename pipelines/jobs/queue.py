@@ -1,5 +1,4 @@
-"""Queue of jobs, for the processes that work on them: their files, progress and completion. A
-stored part is neither repeated nor charged again."""
+"""Queue of jobs, for the processes that work on them: their files, progress and completion."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -266,8 +265,7 @@ class JobQueue(LeasedQueue[Job]):
 
 
 def is_due(row: Job) -> bool:
-    """Whether the work of a failed job is charged: if its owner caused the failure, such as by
-    deleting the voice near the end."""
+    """Whether the work of a failed job is charged: its owner caused the failure."""
     return row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
 
 

@@ -85,9 +85,8 @@ async def transcribe(
     known: tuple[SpeakerVoice, ...],
     answer_callback: AnswerCallback,
 ) -> None:
-    """Transcribes the recording `path` from the first window that is not stored yet. Speakers who
-    are `known` are identified by name. Raises LeaseLost, InsufficientCredit, or as
-    `TranscriptionPipeline.open` and `transcribe`."""
+    """Transcribes a recording from the first window that is not stored yet, and names `known`
+    speakers. Raises LeaseLost, InsufficientCredit, or as the pipeline."""
     channels = 1 + task.request.multichannel
     part_s = max(min(task.end_s or task.most_s, task.most_s) - task.start_s, 0.0) * channels
     async with jobs.decoding(job, part_s) as paid_s:

@@ -61,8 +61,7 @@ def _check_empty(target: Connection) -> None:
 
 @contextmanager
 def _alone(url: str) -> Iterator[Connection]:
-    """Begin a transaction on a database that nothing else has open, or opens during the block.
-    Raises ValueError if something does."""
+    """Begin a transaction on a database that nothing else has open. Raises ValueError."""
     engine = create_engine(url, hide_parameters=True)
 
     @event.listens_for(engine, "connect")

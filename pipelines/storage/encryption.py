@@ -24,10 +24,9 @@ class DecryptionError(Exception):
 
 
 class Encryption:
-    """The first key encrypts; every key decrypts, so that keys can be rotated at run time.
-    Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
-    the key before it has encrypted 2^32 times. Associated data names a place, as a table and a
-    row."""
+    """The first key encrypts; every key decrypts, so that keys can be rotated. Encrypted bytes are:
+    version, id of the key, nonce, cipher text, tag. Nonces are random: change the key before it has
+    encrypted 2^32 times. Associated data names a place, as a table and a row."""
 
     def __init__(self, data_keys: Sequence[str]) -> None:
         """`data_keys`: base64 of 32 bytes each."""

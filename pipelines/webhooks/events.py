@@ -54,8 +54,7 @@ class WebhookEvents:
     async def recording(
         self, workspace_id: int, kind: FailureKind, **data: Any
     ) -> AsyncIterator[None]:
-        """Turn a failure in the block, before credit was held for the work, into the event that a
-        failed charge would have recorded."""
+        """Record a failure in the block, before credit was held, as a failed charge would."""
         try:
             yield
         except Exception as error:  # recorded, then raised again

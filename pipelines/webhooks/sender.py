@@ -59,8 +59,7 @@ class FetchFailed(InvalidUrl):
 
 
 class OwnThreads(AbstractResolver):
-    """Resolves host names in its own threads. The event loop has few threads, and slow look-ups
-    would block all other work, and the file store."""
+    """Resolves host names in own threads: slow look-ups would block those of the event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVING_AT_ONCE, thread_name_prefix="resolve")

@@ -265,8 +265,7 @@ class _VocoderPart(Graph):
         return self.add("Cast", value, to=onnx.TensorProto.FLOAT)
 
     def raised(self, value: str, name: str, times: int) -> str:
-        """Upsample by `times`: a convolution computes the steps between two old steps as channels.
-        Compilers have no fast transposed convolution."""
+        """Upsample by a convolution whose channels are new steps: transposed ones are slow."""
         weight, bias = self.published.transposed(name)  # [in, out, width]
         width, pad = weight.shape[2], (weight.shape[2] - times) // 2
         before, after = (width - 1 - pad) // times, (times - 1 + pad) // times

@@ -23,8 +23,7 @@ Array = NDArray[Any]
 
 
 def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
-    """Read the tensors of a checkpoint, or of the dictionary `section` in it, by name. Raises
-    WeightsCorrupt for any other file."""
+    """Read the tensors of a checkpoint, or of its dictionary `section`. Raises WeightsCorrupt."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -88,8 +87,7 @@ def _load(file: BinaryIO | IO[bytes], storages: dict[str, Array] | None = None) 
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles tensors and plain containers, nothing else. A tensor is a view of its storage in
-    `storages`, whose elements are read later."""
+    """Unpickles tensors, as views of `storages` that are read later, and plain containers."""
 
     def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, Array]) -> None:
         super().__init__(file)

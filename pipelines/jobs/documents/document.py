@@ -115,8 +115,7 @@ def _too_long(most_characters: int) -> FileTooLarge:
 
 
 def _decoded(data: bytes, name: str, most_characters: int) -> str:
-    """Decode text in UTF-8 or, with a byte order mark, UTF-16; else in Windows-1252 if it looks
-    like that. Raises InvalidRequest or FileTooLarge."""
+    """Decode UTF-8, UTF-16 with a mark, or Windows-1252. Raises InvalidRequest or FileTooLarge."""
     kind = file_kind(data, name)
     if kind in TEXTUAL or (kind and not is_text(data)):
         raise not_a_document(kind)
@@ -145,8 +144,7 @@ def _is_plausible(text: str) -> bool:
 
 
 def _without_notes(text: str) -> tuple[str, int]:
-    """Leave out footnotes to which a mark refers, and their marks; other brackets are text. Returns
-    the text and the number of these notes."""
+    """Leave out footnotes to which marks refer, and the marks; return the text and their number."""
     notes = [*_NOTE.finditer(text)]
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
