@@ -176,8 +176,7 @@ def ignore_failure(done: "asyncio.Future[Any]") -> None:
 async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
     """Return when the event is set, or after `timeout_s`."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
+        await asyncio.wait_for(event.wait(), timeout_s)
 
 
 async def retry(

@@ -161,16 +161,12 @@ def _digest(value: object) -> str:
 
 @cache
 def _core() -> openvino.Core:
-    _map_large_memory()
-    return openvino.Core()
-
-
-def _map_large_memory() -> None:
-    """Makes glibc return large blocks to the system as soon as they are freed. It would keep the
-    blocks that are too small for a longer input, and input lengths vary."""
+    # Makes glibc return large blocks to the system as soon as they are freed. It would keep the
+    # blocks that are too small for a longer input, and input lengths vary.
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)
+    return openvino.Core()
 
 
 @cache

@@ -18,13 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+import httpx
+
 from configs.load import explain
 from configs.schema.catalogue import Member
 from models.errors import SourceFailed, WeightsCorrupt
 from telemetry.logs import redact
 
-OnDownload = Callable[[str, int], None]
-"""Called with the name of a download and its bytes so far."""
+OnDownload = Callable[[str, int], None]  # called with the name of a download and its bytes so far
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -123,8 +124,6 @@ class PackageArchives:
 
     def _download_from_npm_registry(self, package: str, inbox: Path) -> None:
         """Download the archive of `name@version` without npm, at the address of all registries."""
-        import httpx
-
         name, _, version = package.rpartition("@")
         archive = f"{name.rpartition('/')[2]}-{version}.tgz"
         # npm ignores the case of its variables' names.

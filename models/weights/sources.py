@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 from pydantic import BaseModel, Field
 
 from configs.load import explain
@@ -119,8 +120,6 @@ class Downloads:
 
     def _download(self, source: HubSource | UrlSource, name: str, file: WeightFile) -> Path:
         """Return the path of the file; resume the download of an earlier run by a Range request."""
-        import httpx
-
         path = self.partial_path(file)
         present_bytes = size_bytes(path)
         if present_bytes == file.size_bytes:
@@ -158,8 +157,6 @@ def pinned_file(path: Path) -> WeightFile:
 
 def declared_bytes(url: str) -> int:
     """Return the size of the file at an address, as its server states it. Raises WeightsMissing."""
-    import httpx
-
     try:
         with httpx.stream("GET", url, headers=_UNENCODED, **_REQUEST) as answer:
             return int(answer.raise_for_status().headers["Content-Length"])
@@ -203,7 +200,6 @@ class HubModel(BaseModel):
 
 def hub_model(repo: str, revision: str) -> HubModel:
     """Return the repository at a branch, tag or commit. Raises WeightsMissing."""
-    import httpx
     from huggingface_hub import constants
 
     url = f"{constants.ENDPOINT}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
@@ -217,8 +213,6 @@ def hub_model(repo: str, revision: str) -> HubModel:
 def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
     """Return the files of the artefact's source, from the hub's list of its commit, or from the
     mirror's copy of the list, the file `name`. A commit cannot change. Raises WeightsMissing."""
-    import httpx
-
     source = artefact.listed_source()
     for mirror in mirror_source(name):
         with suppress(OSError, ValueError, httpx.HTTPError):  # otherwise the hub has it
@@ -234,8 +228,6 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
 
 def _read(address: str, headers: dict[str, str] | None = None) -> bytes:
     """Read a small file at a URL or a path. Raises OSError or an error of httpx."""
-    import httpx
-
     if address.startswith("/"):
         return Path(address).read_bytes()
     return httpx.get(address, headers=headers, **_REQUEST).raise_for_status().content

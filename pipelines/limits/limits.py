@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -376,11 +377,9 @@ class SharedLimits:
         assert self._store is not None
         while True:
             await asyncio.sleep(PROBE_S)
-            try:
+            with suppress(StoreLost):
                 await self._ask_store(self._store.hits([PROBE]))
                 break
-            except StoreLost:
-                continue
         self._failures_in_a_row = 0
         self.degraded = False
         metrics.limiter_degraded.set(0)

@@ -13,10 +13,8 @@ KEY_ID_BYTES = 8
 NONCE_BYTES = 12
 TAG_BYTES = 16
 HEADER_BYTES = len(VERSION) + KEY_ID_BYTES
-OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
-"""Additional bytes of encrypted data."""
-MARK = "sealed:"
-"""Prefix of encrypted values in a column of text."""
+OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES  # additional bytes of encrypted data
+MARK = "sealed:"  # prefix of encrypted values in a column of text
 
 
 class DecryptionError(Exception):

@@ -151,9 +151,8 @@ class Files:
 
     async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
         """Finds the file of a signed URL. Raises NotFound or DatabaseUnavailable."""
-        if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
-            raise NotFound(GONE)
-        if int(expires) < utc_now().timestamp():
+        is_number = expires.isascii() and expires.isdecimal() and len(expires) <= 12
+        if not is_number or int(expires) < utc_now().timestamp():
             raise NotFound(GONE)
         file = await self._database.get(StoredFile, file_id)
         if file is None or _is_past(file.expires_at):

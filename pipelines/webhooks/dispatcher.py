@@ -44,8 +44,7 @@ LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most
 STOP_S = 16.0  # time for running attempts when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
 _MINUTES = (5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60)
-WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
-"""Waits before each attempt; about 75 hours in all."""
+WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))  # before attempts; 75 hours in all
 JITTER = 0.2  # random share of a wait, so that failed deliveries are not all retried at once
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
@@ -62,11 +61,10 @@ class WebhookDispatcher:
     time_scale: float = 1.0  # multiplies the waits between attempts
     now: Callable[[], datetime] = utc_now
     _running: dict[asyncio.Task[None], Claimed] = field(default_factory=dict)  # attempts
-    _slow: dict[int, datetime] = field(default_factory=dict)
-    """Slow workspaces, and until when they count as slow."""
+    _slow: dict[int, datetime] = field(default_factory=dict)  # until when a workspace is slow
+    # Attempts whose outcome is not stored yet, and those that the last batch has stored.
     _delivered: dict[UUID, tuple[Claimed, AttemptResult]] = field(default_factory=dict)
-    """Attempts whose outcome is not stored yet."""
-    _stored: set[UUID] = field(default_factory=set)  # attempts that the last batch has stored
+    _stored: set[UUID] = field(default_factory=set)
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_backlog: float = 0.0
