@@ -324,11 +324,7 @@ def build_services(
         platform=PlatformServices(
             accounts=accounts,
             client_secrets=ClientSecrets(
-                database,
-                accounts.authenticator,
-                settings.secrets.api_key_pepper,
-                encryption.encrypt,
-                encryption.decrypt,
+                database, accounts.authenticator, settings.secrets.api_key_pepper, encryption
             ),
             erasure=AccountErasure(database, accounts.authenticator, files, ready_voices),
             plans=plans,

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from models.errors import WeightsCorrupt
 from models.speaker.base import EMBEDDING_SIZE
 from models.weights.convert.onnx_graph import Graph, value
-from models.weights.convert.torch_file import Array, read_tensors
+from models.weights.convert.torch_file import read_tensors
 
 BANDS, UNITS = 80, 192
 CHANNELS = 320  # channels of the head's output, for each frame
@@ -36,22 +36,18 @@ def convert(published: Path) -> dict[str, bytes]:
 class _Graph(Graph):
     """A graph of layers with the published weights."""
 
-    def __init__(self, tensors: dict[str, Array]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
     def conv(self, of: str, name: str, **attributes: Any) -> str:
-        weights = [self._tensors[f"{name}.weight"]]
-        if (bias := self._tensors.get(f"{name}.bias")) is not None:
+        weights = [self.tensors[f"{name}.weight"]]
+        if (bias := self.tensors.get(f"{name}.bias")) is not None:
             weights.append(bias)
         return self.add("Conv", of, *weights, **attributes)
 
     def norm(self, of: str, name: str) -> str:
         """Add a batch normalisation, without a scale if none is published."""
-        mean = self._tensors[f"{name}.running_mean"]
-        variance = self._tensors[f"{name}.running_var"]
-        scale = self._tensors.get(f"{name}.weight", np.ones_like(mean))
-        offset = self._tensors.get(f"{name}.bias", np.zeros_like(mean))
+        mean = self.tensors[f"{name}.running_mean"]
+        variance = self.tensors[f"{name}.running_var"]
+        scale = self.tensors.get(f"{name}.weight", np.ones_like(mean))
+        offset = self.tensors.get(f"{name}.bias", np.zeros_like(mean))
         return self.add("BatchNormalization", of, scale, offset, mean, variance)
 
     def norm_relu(self, of: str, name: str) -> str:

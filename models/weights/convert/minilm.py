@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from models.errors import WeightsCorrupt
 from models.weights.convert.onnx_graph import Graph, value
-from models.weights.convert.torch_file import Array, tensor_of
+from models.weights.convert.torch_file import Array
 
 UNITS, HEADS, INNER_UNITS, LAYERS = 384, 12, 1536, 6
 WORDS, POSITIONS = 30_522, 512
@@ -44,13 +44,6 @@ def convert(published: Path) -> dict[str, bytes]:
 
 class _SentenceGraph(Graph):
     """A graph of layers with the published weights."""
-
-    def __init__(self, tensors: dict[str, Array]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
-    def tensor(self, name: str, *shape: int) -> Array:
-        return tensor_of(self._tensors, name, shape)
 
     def linear(self, of: str, name: str, inputs: int, outputs: int) -> str:
         weight = self.tensor(f"{name}.weight", outputs, inputs).T.copy()

@@ -7,7 +7,7 @@ from onnx import ValueInfoProto
 
 from models.watermark.perth import BINS, LAYERS, SPEEDS
 from models.weights.convert.onnx_graph import Graph, value
-from models.weights.convert.torch_file import Array, read_tensors, tensor_of
+from models.weights.convert.torch_file import read_tensors
 
 UNITS = 256
 SLOPE = 0.01
@@ -18,11 +18,11 @@ def convert(published: Path) -> dict[str, bytes]:
     and the decoder. It maps `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2,
     frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt."""
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
-    encoder = Graph()
-    change = _stack(encoder, tensors, "encoder.layers", "magnitudes", "change", outputs=BINS)
-    decoder = Graph()
+    encoder = Graph(tensors)
+    change = _stack(encoder, "encoder.layers", "magnitudes", "change", outputs=BINS)
+    decoder = Graph(tensors)
     branches = [
-        _stack(decoder, tensors, f"decoder.{speed}_layers", speed, f"{speed}_heard", outputs=2)
+        _stack(decoder, f"decoder.{speed}_layers", speed, f"{speed}_heard", outputs=2)
         for speed in SPEEDS
     ]
     sources, results = zip(*branches, strict=True)
@@ -33,7 +33,7 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 def _stack(
-    graph: Graph, tensors: dict[str, Array], prefix: str, source: str, result: str, *, outputs: int
+    graph: Graph, prefix: str, source: str, result: str, *, outputs: int
 ) -> tuple[ValueInfoProto, ValueInfoProto]:
     """Add convolutions from the value `source` to the value `result`; describe both."""
     sound = source
@@ -45,8 +45,8 @@ def _stack(
         sound = graph.add(
             "Conv",
             sound,
-            tensor_of(tensors, f"{name}.weight", shape),
-            tensor_of(tensors, f"{name}.bias", shape[:1]),
+            graph.tensor(f"{name}.weight", *shape),
+            graph.tensor(f"{name}.bias", units),
             result=result if number == last else "",
             kernel_shape=[frames],
             pads=[frames // 2, frames // 2],

@@ -6,7 +6,7 @@ import math
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -131,11 +131,3 @@ _NAMES: dict[tuple[str, str], Callable[..., Any] | np.dtype[Any]] = {
     ("torch", "FloatStorage"): np.dtype("<f4"),
     ("torch", "LongStorage"): np.dtype("<i8"),
 }
-
-
-def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
-    """Return the tensor of that name. Raises WeightsCorrupt unless it is float32 of that shape."""
-    tensor = tensors.get(name)
-    if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
-        raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")
-    return tensor

@@ -1,6 +1,7 @@
 """The rows of client secrets, on both databases."""
 
 import asyncio
+import base64
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.accounts.client_secrets import ClientSecrets
 from pipelines.accounts.service import Accounts
 from pipelines.errors import InsufficientScope, TooManyClientSecrets, Unauthorized
+from pipelines.storage.encryption import Encryption
 from tests.pipelines.accounts.test_keys import accounts_of
 
 SCOPES: tuple[Any, ...] = ("stt", "tts", "chat")
@@ -24,18 +26,12 @@ MINUTE = timedelta(minutes=1)
 
 
 class Tenant:
-    """A workspace and its secrets; bytes are bound to their place, but not encrypted."""
+    """A workspace and its secrets."""
 
     def __init__(self, database: Database, accounts: Accounts, owner: Principal) -> None:
-        def seal(data: bytes, about: str) -> bytes:
-            return about.encode() + data
-
-        def unseal(data: bytes, about: str) -> bytes:
-            assert data.startswith(about.encode())
-            return data.removeprefix(about.encode())
-
+        encryption = Encryption([base64.b64encode(bytes(32)).decode()])
         self.accounts, self.owner, self._database = accounts, owner, database
-        self.secrets = ClientSecrets(database, accounts.authenticator, "p" * 48, seal, unseal)
+        self.secrets = ClientSecrets(database, accounts.authenticator, "p" * 48, encryption)
 
     async def create(self, principal: Principal | None = None) -> str:
         maker = principal or self.owner
