@@ -108,7 +108,6 @@ class TtlCache(Generic[K, V]):
         return await asyncio.shield(loading)
 
     def forget(self, key: K) -> None:
-        """Forgets a key, so that the next `get` loads it again."""
         self.forget_if(lambda name, _: name == key)
 
     def forget_if(self, matches: Callable[[K, V], bool]) -> None:

@@ -122,7 +122,6 @@ class FairSlots:
                 turn.set_result(None)
 
     def _next(self) -> Owner | None:
-        """Return the owner whose turn it is; None if none may take a slot."""
         if not self._waiting.number:
             return None
         if (first := self._first_without()) is not None:

@@ -37,7 +37,6 @@ class TurnOrder:
 
     @property
     def holders(self) -> Collection[Owner]:
-        """Return the owners that have slots."""
         return self._taken.keys()
 
     def next(self, owners: Collection[K], free: int) -> K | None:

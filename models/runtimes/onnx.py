@@ -25,7 +25,6 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 
 
 def open_session(model: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
-    """Loads a graph from a file or from memory."""
     source = str(model) if isinstance(model, Path) else model
     return onnxruntime.InferenceSession(source, session_options(threads), providers=CPU)
 

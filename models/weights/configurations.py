@@ -162,7 +162,6 @@ def _causal(folder: Path) -> dict[str, Any]:
 
 
 def _network(folder: Path) -> dict[str, Any]:
-    """Return the settings of a recogniser in ONNX."""
     if not (folder / "vocab.txt").exists():
         return {"architecture": "moonshine"}
     is_int8 = any(path.name.endswith(".int8.onnx") for path in folder.iterdir())

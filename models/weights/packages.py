@@ -67,7 +67,6 @@ class PackageArchives:
             raise
 
     def forget(self, kind: str, package: str) -> None:
-        """Delete the archive of a package, if it is there."""
         shutil.rmtree(self._inbox(kind, package), ignore_errors=True)
 
     def _inbox(self, kind: str, package: str) -> Path:

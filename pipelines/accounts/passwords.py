@@ -76,7 +76,6 @@ class Passwords:
         return await self._in_thread(lambda: self._matches(stored, password), network)
 
     def needs_rehash(self, stored: str) -> bool:
-        """Whether the hash has other parameters than the current ones."""
         return self._hasher.check_needs_rehash(stored)
 
     @cached_property

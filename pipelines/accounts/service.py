@@ -181,7 +181,6 @@ class Accounts:
         self.authenticator.forget_tokens(principal.user_id)
 
     async def end_other_sessions(self, principal: Principal) -> None:
-        """Ends all tokens of the user but the caller's."""
         await self._database.run(_end_other_sessions, principal)
         self.authenticator.forget_tokens(principal.user_id)
 
@@ -320,7 +319,6 @@ class Accounts:
         )
 
     def _link_digest(self, token: str) -> bytes:
-        """Makes the digest of a link, which differs from that of every invite."""
         return key_digest(f"link:{token}", self._secrets.api_key_pepper)
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:

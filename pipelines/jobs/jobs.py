@@ -334,7 +334,6 @@ class Jobs(JobQueue):
         return job, await self.read(job, options), failed
 
     async def size(self, job: Job, kind: str) -> int:
-        """Returns the bytes of a job's files of a kind."""
         return await self._database.read(jobs.bytes_of, job.id, kind)
 
     async def delete(
@@ -412,7 +411,6 @@ class Jobs(JobQueue):
 
 
 def _kinds(principal: Principal) -> list[str]:
-    """Returns the kinds of jobs that the key may use."""
     return [kind for kind, scope in SERVICES.items() if scope in principal.scopes]
 
 

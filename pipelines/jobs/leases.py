@@ -61,7 +61,6 @@ class LeasedQueue(ABC, Generic[W]):
         return await self._database.run(queue.claim, self.of_table, lease, utc_now(), self._work)
 
     async def count_free(self) -> int:
-        """Counts the queued rows of all workspaces."""
         return await self._database.read(queue.count_free, self.of_table, utc_now(), self._work)
 
     async def held(self) -> set[tuple[UUID, str]]:

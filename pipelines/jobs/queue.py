@@ -74,7 +74,6 @@ class JobQueue(LeasedQueue[Job]):
         return self._billing.decoding(claimed.workspace_id, 0, most_s, payer)
 
     def payer(self, job: Job, name: str | None = None) -> Operation:
-        """Makes the operation that pays for a part of the job."""
         return self._billing.payer(job.workspace_id, job.key_id or None, name)
 
     async def hold(self, claimed: Job, units: int) -> None:

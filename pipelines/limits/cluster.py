@@ -62,7 +62,6 @@ class RequestCounter:
         self._leases.release(key, member)
 
     async def leave(self, gateway: str) -> None:
-        """Remove a gateway that stops."""
         self._gateways.pop(gateway, None)
         self._changed_at = time.monotonic()
 

@@ -207,11 +207,9 @@ class SharedLimits:
 
     @property
     def held(self) -> int:
-        """Number of leases of this process."""
         return sum(map(len, self._held.values()))
 
     def held_under(self, key: str) -> int:
-        """Returns the number of leases of this process under a key."""
         return len(self._held.get(key, ()))
 
     async def hit(
@@ -248,11 +246,9 @@ class SharedLimits:
         free: bool | None = None
         if self._store is not None and not self.degraded:
             self._keep_renewing()
-            try:
+            with suppress(StoreLost):
                 free = await self._ask_store(self._store.acquire(key, member, limit))
                 self._failures_in_a_row = 0
-            except StoreLost as error:
-                self._failed(error)
         if free is None:  # without the store, only leases of this process count
             free = self.held_under(key) < self._share(limit)
         if not free:
@@ -273,10 +269,8 @@ class SharedLimits:
         metrics.leases_live.dec()
         if self._store is None or self.degraded:
             return  # the store's copy is not renewed, so it expires
-        try:
+        with suppress(StoreLost):
             await self._ask_store(self._store.release(key, member))
-        except StoreLost as error:
-            self._failed(error)
 
     async def close(self) -> None:
         self._decided.clear()
@@ -319,8 +313,7 @@ class SharedLimits:
             batch, self._waiting = self._waiting, []
             try:
                 windows = await self._ask_store(self._store.hits([hit for hit, _ in batch]))
-            except StoreLost as error:
-                self._failed(error)
+            except StoreLost:
                 self._give_up(batch)
                 continue
             except asyncio.CancelledError:
@@ -353,24 +346,24 @@ class SharedLimits:
     async def _ask_store(
         self, question: Coroutine[Any, Any, T], timeout_s: float | None = None
     ) -> T:
-        """Awaits a call to the store. Raises StoreLost for every failure, even unexpected ones."""
+        """Awaits a call to the store. Counts every failure, even unexpected ones, and raises it as
+        StoreLost."""
         try:
             return await within_deadline(question, timeout_s or self.timeout_s)
-        except StoreLost:
-            raise
+        except StoreLost as error:
+            lost = error
         except TimeoutError:
-            raise StoreLost("timeout") from None
+            lost = StoreLost("timeout")
         except Exception as error:  # any error of a library: a broken store must fail no request
             logger.exception("limits_failed")
-            raise StoreLost(type(error).__name__) from None
-
-    def _failed(self, error: Exception) -> None:
+            lost = StoreLost(type(error).__name__)
         self._failures_in_a_row += 1
         if self._failures_in_a_row >= self.most_failures and not self.degraded:
             self.degraded = True
             metrics.limiter_degraded.set(1)
-            logger.warning("limits_degraded", extra={"error": str(error)})
+            logger.warning("limits_degraded", extra={"error": str(lost)})
             self._tasks.start(self._probe(), "probe limits", detached=True)
+        raise lost
 
     async def _probe(self) -> None:
         """Calls the store until it answers; no request waits for it."""
@@ -399,14 +392,12 @@ class SharedLimits:
     async def _renew(self) -> None:
         assert self._store is not None
         held = {key: list(members) for key, members in self._held.items()}
-        try:
+        with suppress(StoreLost):
             await self._ask_store(self._store.renew(held), RENEW_S)
             for key, members in held.items():  # released meanwhile, and maybe added again
                 for member in members:
                     if member not in self._held.get(key, ()):
                         await self._ask_store(self._store.release(key, member))
-        except StoreLost as error:
-            self._failed(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,6 @@ class Files:
     so that the sweep finds what a dead process left."""
 
     def __init__(self, settings: Settings, database: Database, encryption: Encryption) -> None:
-        """Opens the store of the settings."""
         url = settings.storage_url
         local = "://" not in url or url.startswith("file:")
         self._store, self._root = url_to_fs(url, **({"auto_mkdir": True} if local else {}))

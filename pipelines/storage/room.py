@@ -21,7 +21,6 @@ MEASURED_FOR_S = 1.0
 
 
 def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> PlanLimits:
-    """Returns the limits of the workspace's plan."""
     workspace = session.get(Workspace, workspace_id)
     plan = workspace.plan if workspace else ""
     return plans.limits_of(plan, is_owner=workspace_id == plans.free_workspace_id)

@@ -34,7 +34,6 @@ class WebhookEvents:
     stored and no event written without a subscriber."""
 
     def __init__(self, database: Database, encrypt: EncryptText) -> None:
-        """Create the cache; `encrypt` is applied to the bodies of events."""
         self._database = database
         self._encrypt = encrypt
         self._kinds: TtlCache[int, frozenset[str]] = TtlCache(TTL_S, MAX_SIZE)

@@ -46,14 +46,6 @@ KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
 STALE, STALE_MS = 8, 500
 
 
-class AddressRefused(OSError):
-    """The host name of the receiver resolves to an address that is not allowed."""
-
-    def __init__(self) -> None:
-        # One text for all addresses: aiohttp joins different texts into an error of another class.
-        super().__init__(errno.EACCES, "connections to this address are not allowed")
-
-
 class FetchFailed(InvalidUrl):
     """A file cannot be fetched; another attempt may succeed."""
 
@@ -197,7 +189,8 @@ class Sender:
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
         if not may_dial(ip_address(address[0]), self._allowed):
-            raise AddressRefused
+            # One text for all addresses: aiohttp joins different texts into an error of its own.
+            raise OSError(errno.EACCES, "connections to this address are not allowed")
         return socket.socket(family, kind, protocol)
 
 

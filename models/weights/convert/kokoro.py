@@ -233,13 +233,11 @@ class _VocoderPart(Graph):
         return self.add("Mul", value, self.number(1 / 3))
 
     def take(self, name: str) -> str:
-        """Return an input of that name."""
         if name not in self.inputs:
             self.inputs[name] = self.add("Cast", name, to=onnx.TensorProto.FLOAT)
         return self.inputs[name]
 
     def give(self, name: str, value: str) -> None:
-        """Make `value` an output of that name."""
         self.outputs.append(self.add("Cast", value, result=name, to=_type(name)))
 
     def convolved(
@@ -377,7 +375,6 @@ class _VocoderPart(Graph):
         return self.add("Add", self.add("Mul", value, gain), inner)
 
     def _square(self, value: str, scale: float, offset: float) -> str:
-        """Add (scale value + offset)²."""
         if scale != 1:
             value = self.add("Mul", value, self.number(scale))
         value = self.add("Add", value, self.number(offset))

@@ -52,7 +52,6 @@ class Graph:
         return name
 
     def model(self, name: str, inputs: Values, outputs: Values) -> onnx.ModelProto:
-        """Return the whole graph."""
         tensors = [numpy_helper.from_array(array, key) for key, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, tensors)
         opsets = [helper.make_opsetid("", self.opset)]
