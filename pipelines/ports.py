@@ -48,7 +48,6 @@ class TTSModel(Port, Protocol):
 
     async def phonemes(self, request: SynthesisRequest) -> str:
         """Returns the symbols spoken for a sentence; "" if there are none. Raises EngineError."""
-        del request
         return ""
 
     async def forget_voice(self, digest: str) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from functools import partial
 from itertools import chain, count
-from types import TracebackType
 from typing import Literal, Protocol, Self
 from weakref import WeakSet
 
@@ -111,7 +110,7 @@ class Charge:
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
-            self._settle_later(self._capture(units), *events)
+            self._billing.settle_later(self, self._capture(units), events)
             return self.cost(min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
@@ -122,7 +121,7 @@ class Charge:
         try:
             await self._billing.settle(self, self._release, events)
         except DatabaseUnavailable:
-            self._settle_later(self._release, *events)
+            self._billing.settle_later(self, self._release, events)
 
     def progress(self, units: int, *, is_sent: bool = True) -> None:
         """Notes the units done so far, which a caller that leaves pays for. Units of an answer that
@@ -137,12 +136,11 @@ class Charge:
         if self.is_settled:
             return
         if self._due > 0:
-            self._settle_later(self._capture(self._due))
+            self._billing.settle_later(self, self._capture(self._due))
         elif self.made > 0:
-            self.is_settled = True
             self._billing.settle_abandoned(self, self._release, self._capture(self.made))
         else:
-            self._settle_later(self._release)
+            self._billing.settle_later(self, self._release)
 
     def mark_paid(self) -> None:
         """Notes that an earlier run was charged but not answered: this run costs nothing.
@@ -152,12 +150,7 @@ class Charge:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None and not isinstance(error, Exception):
             self.leave()
             return
@@ -175,10 +168,6 @@ class Charge:
         """Units to charge for work that ends early."""
         is_cut = self._billing.is_stopping and self.delivered is not None
         return min(self.used, self.delivered or 0) if is_cut else self.used
-
-    def _settle_later(self, work: Settlement, *events: NewEvent) -> None:
-        self.is_settled = True
-        self._billing.settle_later(self, work, events)
 
     def _capture(self, units: int) -> Settlement:
         units = max(0, min(units, self.units))
@@ -359,6 +348,7 @@ class Billing:
         running: Awaitable[int] | None = None,
     ) -> None:
         """Settles in the background, with retries; the first attempt may be `running` already."""
+        charge.is_settled = True
         attempts = chain(
             [] if running is None else [running],
             (self._settle(charge, work, events) for _ in count()),
@@ -379,6 +369,7 @@ class Billing:
         """Settles work of which the caller received nothing, in the background. It is `free`, as
         for a lost connection, until the workspace has abandoned too much work in an hour: a client
         that always hangs up before the answer must not use the models for free."""
+        charge.is_settled = True
 
         async def settle() -> None:
             is_free = await self.count_abandoned(charge.workspace_id, charge.service)

@@ -1,8 +1,6 @@
-"""Queue of leased work, for the processes that do it: custom voices and jobs.
-
-Each row is its own entry in the queue. A process claims it under a lease, renews the lease while it
-works, and finishes it; each change is one transaction with the ledger, the webhook event and the
-audit log. If a process dies, its lease expires, and another attempt resumes from stored results.
+"""Queue of leased work, custom voices and jobs, for the processes that do it. A process claims a
+row, renews its lease while it works, and finishes it; each change is one transaction with ledger,
+webhook event and audit log. After the process dies, another attempt resumes from stored results.
 Every method raises DatabaseUnavailable, and those that use files StorageUnavailable."""
 
 import logging

@@ -1,18 +1,15 @@
 """Builds fast graphs of Kokoro from the published one, whose quantization is slow.
 
 The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), and
-the published graph is that of https://github.com/thewh1teagle/kokoro-onnx. The published 8-bit
-graph quantizes the input of each convolution at run time, and the float32 graph computes the norms
-of its weights.
+the published graph is that of https://github.com/thewh1teagle/kokoro-onnx. Its 8-bit form quantizes
+the input of each convolution at run time; its float32 form computes the norms of weights. The
+vocoder, from the frames of the sentence on, is rebuilt as plain convolutions with the same weights,
+which a graph compiler can fuse and run in bfloat16. Its parts have about the same cost, so that a
+cancelled request stops between them. The plan, from symbols to frames, is not changed.
 
-The vocoder, from the frames of the sentence on, is rebuilt as plain convolutions with the same
-weights, which a graph compiler can fuse and run in bfloat16. Its parts have about the same cost, so
-that a cancelled request stops between them. The plan, from symbols to frames, is not changed.
-
-Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
-channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
-Values between graphs are bfloat16, as inside them: for an output of another type, compilers would
-compute the operators before it in that type."""
+Every value of the vocoder has four dimensions, [1, channels, 1, steps], since compilers would
+transpose values of three back and forth. Values between graphs are bfloat16: for an output of
+another type, compilers would compute the operators before it in that type."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
