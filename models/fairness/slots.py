@@ -33,7 +33,7 @@ class FairSlots:
         most: int = UNBOUNDED,
         contended_s: float = math.inf,
     ) -> None:
-        """Create the slots. `refusal` makes an error; `most` and `contended_s` are of TurnOrder."""
+        """Create the slots. `refusal` makes the error; `most` and `contended_s` are TurnOrder's."""
         self._clock = clock
         self._slots = self._free = slots
         self._max_waiting = max_waiting

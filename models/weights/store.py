@@ -198,7 +198,7 @@ class WeightStore:
         }
 
     def verify(self, name: str) -> Path:
-        """Read every byte, also of converted files. Raises WeightsMissing or WeightsCorrupt."""
+        """Read every byte, also of converted files; return the `folder`, and raise as it does."""
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
             if wrong := mismatch(file, folder / file_name):
@@ -223,7 +223,7 @@ def _digest_path(path: Path) -> Path:
 
 
 def mismatch(file: WeightFile, path: Path) -> str | None:
-    """Describe how the file's bytes differ from the catalogue; None if not. Raises OSError."""
+    """Describe how the bytes differ from the catalogue; None if they match. Raises OSError."""
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         size_bytes = stream.tell()

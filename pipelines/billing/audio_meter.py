@@ -43,8 +43,8 @@ class AudioMeter:
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:
-        """Holds the price of audio up to `total_ms`, before it is processed, unless settled. After
-        InsufficientCredit or DatabaseUnavailable, the audio may not be processed."""
+        """Holds the price of audio up to `total_ms`, before it is processed; does nothing once
+        settled. After InsufficientCredit or DatabaseUnavailable, the audio may not be processed."""
         while total_ms > self._ends_ms and not self._settled:
             await self._begin_slice(self._ends_ms)
         if self._settled:

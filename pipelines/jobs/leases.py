@@ -132,8 +132,8 @@ class LeasedQueue(ABC, Generic[W]):
         await self._change(claimed, release)
 
     async def give_way(self, claimed: W, since: float) -> bool:
-        """Gives the row back if its turn since `since` (time.monotonic()) is over and others wait;
-        returns whether it did. Call it after progress, so that every turn makes some."""
+        """Gives the row back if its turn, begun at `since` (time.monotonic()), is over and others
+        wait; returns whether it did. Call it after progress, so that every turn makes some."""
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
         await self.give_back(claimed, pause_s=0.0)

@@ -264,7 +264,7 @@ class JobQueue(LeasedQueue[Job]):
 
 
 def is_due(row: Job) -> bool:
-    """Whether the work of a failed job is charged: its owner caused the failure."""
+    """Whether the work of a failed job is charged: if its owner caused the failure."""
     return row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
 
 

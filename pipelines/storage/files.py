@@ -86,7 +86,7 @@ class Files:
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
     async def mark(self, new: str | None) -> str:
-        """Reads the mark of this store, or gives it `new`. Raises StorageUnavailable."""
+        """Reads the mark of this store; one without gets `new`. Raises StorageUnavailable."""
         return await self._in_thread(self._mark, f"{self._root}/{MARK}", new)
 
     async def put(
@@ -223,7 +223,8 @@ class Files:
         return deleted
 
     async def rotate(self, file_id: str) -> bool:
-        """Encrypt the file under the newest key; False if it was, or is gone. Raises as `read`."""
+        """Encrypt under the newest key; False if the file already is or is gone. Raises as
+        `read`."""
         file = await self._database.get(StoredFile, file_id)
         if file is None:
             return False

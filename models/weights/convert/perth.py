@@ -14,9 +14,9 @@ SLOPE = 0.01
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return the encoder, which maps `magnitudes` [1, 128, frames] to `change` of the same shape,
-    and the decoder. It maps `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2,
-    frames]: the weight of the branch, and the watermark. Raises WeightsCorrupt."""
+    """Return the encoder, from `magnitudes` [1, 128, frames] to `change` of the same shape, and the
+    decoder, from `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2, frames]:
+    the weight of the branch, and the watermark. Raises WeightsCorrupt."""
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
     encoder = Graph(tensors)
     change = _stack(encoder, "encoder.layers", "magnitudes", "change", outputs=BINS)
