@@ -41,11 +41,11 @@ def _stack(
     for number, frames in enumerate(LAYERS):
         name = f"{prefix}.{number}.conv"
         units = outputs if number == last else UNITS
-        shape = units, UNITS if number else BINS, frames
+        inputs = UNITS if number else BINS
         sound = graph.add(
             "Conv",
             sound,
-            graph.tensor(f"{name}.weight", *shape),
+            graph.tensor(f"{name}.weight", units, inputs, frames),
             graph.tensor(f"{name}.bias", units),
             result=result if number == last else "",
             kernel_shape=[frames],
