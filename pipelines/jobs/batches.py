@@ -48,12 +48,7 @@ def count_lines(path: Path, most: int) -> int:
     with path.open("rb") as file:  # read in blocks: a file of line breaks would take seconds
         if sum(block.count(b"\n") for block in iter(partial(file.read, BLOCK_BYTES), b"")) > most:
             return most + 1
-    return len(read_lines(path))
-
-
-def read_lines(path: Path) -> list[bytes]:
-    """Reads the non-blank lines as `numbered_lines` does; blocking."""
-    return [line for _, line in numbered_lines(path)]
+    return sum(1 for _ in numbered_lines(path))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -71,7 +66,7 @@ async def do_batch(
     """Answers the lines of `path` in blocks, from the first without a stored result. Answered lines
     are stored even if the batch is cancelled meanwhile, or another line fails. Raises LeaseLost, or
     as `answer` for a line that failed for PATIENCE_S."""
-    lines = await asyncio.to_thread(read_lines, path)
+    lines = await asyncio.to_thread(lambda: [line for _, line in numbered_lines(path)])
     began = time.monotonic()
     done = job.units
     ends = job.created_at + timedelta(hours=config.batch_hours)

@@ -70,7 +70,9 @@ class SpeechTask:
                 yield number, chapter.text
                 continue
             block = ""
-            for paragraph in _without_reasoning(chapter.text).split("\n\n"):
+            reasoning = ReasoningFilter()  # may drop more than a block
+            text = reasoning.feed(chapter.text) + reasoning.finish()
+            for paragraph in text.split("\n\n"):
                 for part in _uncut_parts(parts, paragraph):
                     if block and len(block) + len(part) > most:
                         yield number, block
@@ -101,12 +103,6 @@ class SpeechTask:
             yield number, request
             if not is_ssml(text):
                 dropped_cues(text, free=self.request.free_cues, manner=manner)
-
-
-def _without_reasoning(text: str) -> str:
-    """Drops reasoning before the text is cut, since it may be longer than a block."""
-    reasoning = ReasoningFilter()
-    return reasoning.feed(text) + reasoning.finish()
 
 
 def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
