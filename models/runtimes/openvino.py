@@ -31,9 +31,8 @@ class OpenVinoModel:
     cached beside its file, and then loads in a third of the time."""
 
     def __init__(self, onnx_file: Path, threads: int) -> None:
-        precision = "bf16" if "BF16" in _capabilities() else "f32"
         options = {
-            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_PRECISION_HINT": "bf16" if "BF16" in _capabilities() else "f32",
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,  # engines of other processes share the cores

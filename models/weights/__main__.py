@@ -33,8 +33,7 @@ def main(
     command: str, names: tuple[str, ...], profile: Profile, with_optional: bool, repair: bool
 ) -> None:
     """Fetch the weights of a profile, or the artefacts NAMES."""
-    status = fetch_weights(names, profile=profile, with_optional=with_optional, repair=repair)
-    sys.exit(status)
+    sys.exit(fetch_weights(names, profile=profile, with_optional=with_optional, repair=repair))
 
 
 def fetch_weights(

@@ -264,8 +264,7 @@ class Authenticator:
         )
         if is_visitor or is_api_key(credential, SECRET_PREFIX):
             digest = key_digest(credential, self._secrets.api_key_pepper)
-            principal = await self._load_secret(digest, lookup)
-            return replace(principal, is_visitor=is_visitor)
+            return replace(await self._load_secret(digest, lookup), is_visitor=is_visitor)
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:

@@ -57,8 +57,7 @@ class Claim:
 
     def __init__(self, store: "IdempotencyStore", row: IdempotentAnswer) -> None:
         self._store, self._row = store, row
-        renewing = keep_lease(self._renew, RENEW_AFTER_S, DatabaseError)
-        self._renewing = asyncio.create_task(renewing)
+        self._renewing = asyncio.create_task(keep_lease(self._renew, RENEW_AFTER_S, DatabaseError))
 
     @property
     def operation(self) -> str:

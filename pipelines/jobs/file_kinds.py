@@ -75,8 +75,7 @@ def not_a_document(kind: str) -> InvalidRequest:
     advice = "convert it, for example with Calibre"
     if kind.startswith(("audio", "a video")):
         advice = "a transcription job takes recordings"
-    reason = f"is {kind}, not plain text, Markdown or EPUB"
-    return InvalidRequest(f"document: {reason}: {advice}")
+    return InvalidRequest(f"document: is {kind}, not plain text, Markdown or EPUB: {advice}")
 
 
 def is_text(data: bytes) -> bool:

@@ -117,8 +117,7 @@ class Jobs(JobQueue):
         )
         job.created_at = made_at(job.id) or job.created_at
         job.operation = f"job-{job.id}"
-        contents = {"options": options, "part": upload, REQUEST: request}
-        stored = await self._store(owner, contents)
+        stored = await self._store(owner, {"options": options, "part": upload, REQUEST: request})
 
         def add(session: Session) -> Job:
             lock_workspace(session, owner)
@@ -209,8 +208,7 @@ class Jobs(JobQueue):
         """Reads a job that was created with a request. Raises NotFound or StorageUnavailable."""
 
         def find(session: Session) -> tuple[Job, Stage, JobFile, int | None]:
-            kinds = _kinds(principal)
-            job = jobs.job_of(session, principal.workspace_id, job_id, kinds)
+            job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal))
             files = jobs.files_of(session, job_id, REQUEST) if job is not None else []
             if job is None or not files:
                 raise NotFound("no transcript of the workspace has that id")
@@ -252,8 +250,7 @@ class Jobs(JobQueue):
         requested: list[RequestedJob] = []
         for job, job_stage, file in await self._database.read(read):
             with suppress(NotFound):  # the job was deleted meanwhile
-                request = await self.read(job, file)
-                requested.append(RequestedJob(job, request, job_stage, None))
+                requested.append(RequestedJob(job, await self.read(job, file), job_stage, None))
         return requested
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:

@@ -98,8 +98,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
         for name, entry in json.loads(data[8:start]).items():
             if entry.get("dtype") == "F32":
                 count, offset = prod(entry["shape"]), start + entry["data_offsets"][0]
-                array = np.frombuffer(data, "<f4", count, offset)
-                tensors[name] = array.reshape(entry["shape"])
+                tensors[name] = np.frombuffer(data, "<f4", count, offset).reshape(entry["shape"])
         return tensors
     except (ValueError, LookupError, AttributeError) as error:
         raise WeightsCorrupt(f"{path.name} cannot be read: {error}") from error
