@@ -67,7 +67,7 @@ def _locked_folder(purpose: str) -> tuple[Path, int]:
         try:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # deleted as a leftover, which it is until it is locked
+            continue  # another process deleted it as a leftover, before it was locked
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.exists():
             return folder, lock

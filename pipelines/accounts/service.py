@@ -51,7 +51,7 @@ MAX_USER_AGENT = 200  # characters that are kept
 MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
 LINK_LIFETIME = timedelta(minutes=10)
-LINKED_LIFETIME = timedelta(days=30)  # of a session from a link, since no password can renew it
+LINKED_LIFETIME = timedelta(days=30)  # a session from a link: no password can renew it
 UNKNOWN_LINK = (
     "the link was used before, is too old, or was replaced when the service started again"
 )

@@ -99,7 +99,7 @@ class AudioMeter:
             return
         self._tried_at = self._clock()
         self._next = asyncio.create_task(self._hold())
-        self._next.add_done_callback(_has_failed)  # retrieves the exception: no warning
+        self._next.add_done_callback(_has_failed)  # reads the error, so that asyncio does not warn
 
     async def _hold(self) -> Charge:
         units = SLICE_MS

@@ -79,7 +79,7 @@ class Claim:
         try:
             try:
                 await self._store.keep(self._row, status, headers, body)
-            except (StorageLimit, StorageUnavailable):  # treated like one too large to be stored
+            except (StorageLimit, StorageUnavailable):  # then only the completion is stored
                 await self._store.keep(self._row, status, headers, None)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("response_not_stored")

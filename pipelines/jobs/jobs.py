@@ -312,7 +312,7 @@ class Jobs(JobQueue):
             place = None
             if after is not None:
                 last = jobs.job_of(session, owner, after, _kinds(principal))
-                if begun and last is None:  # its time, that of its start, is not in its id
+                if begun and last is None:  # its id does not tell when it was begun
                     raise NotFound("no batch of the workspace has that id")
                 place = place_of(after, last.created_at if last else None)
             return jobs.batches_after(

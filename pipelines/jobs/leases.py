@@ -211,18 +211,18 @@ class LeasedQueue(ABC, Generic[W]):
         is_result: bool = False,
     ) -> dict[str, str]:
         """Stores `parts` for UNPUBLISHED_S; returns the ids by kind. No "part" is a result."""
-        stored: dict[str, str] = {}
-        for kind, data in parts.items():
-            if data is not None:
-                stored[kind] = await self._files.put(
-                    workspace_id,
-                    kind,
-                    "application/json" if kind == "report" else media_type,
-                    data,
-                    UNPUBLISHED_S,
-                    is_result=is_result and kind != "part",
-                )
-        return stored
+        return {
+            kind: await self._files.put(
+                workspace_id,
+                kind,
+                "application/json" if kind == "report" else media_type,
+                data,
+                UNPUBLISHED_S,
+                is_result=is_result and kind != "part",
+            )
+            for kind, data in parts.items()
+            if data is not None
+        }
 
     async def _delete_expired(self) -> None:
         try:

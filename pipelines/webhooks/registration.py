@@ -44,7 +44,7 @@ WebhookStatus = Literal["active", "inactive"]
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
 FETCH_S = 60.0  # time to fetch a file that a request waits for
-OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
+OLD_SECRET_LASTS = timedelta(hours=24)  # the old and the new secret both sign meanwhile
 
 
 @dataclass(frozen=True, slots=True)

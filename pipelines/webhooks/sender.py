@@ -39,10 +39,10 @@ TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may su
 LASTING = ("dns", "tls", "refused_address")  # errors after which no other try succeeds
 FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a file that is fetched
 FETCH_GRACE_S = 30.0  # how long a server may keep the service waiting, apart from its bytes
-FETCH_BYTES_PER_S = 125_000.0  # so many bytes allow it another second, as for uploads
+FETCH_BYTES_PER_S = 125_000.0  # bytes that allow another second of waiting, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
-# A receiver that restarts closes idle connections at any time: a message whose connection is closed
-# takes the next one.
+# A receiver that restarts closes idle connections at any time: a message whose connection was
+# closed is sent on the next one.
 STALE, STALE_MS = 8, 500
 
 
