@@ -324,7 +324,11 @@ def build_services(
         platform=PlatformServices(
             accounts=accounts,
             client_secrets=ClientSecrets(
-                database, accounts.authenticator, settings.secrets.api_key_pepper, encryption
+                database,
+                accounts.authenticator,
+                settings.secrets.api_key_pepper,
+                encryption.encrypt,
+                encryption.decrypt,
             ),
             erasure=AccountErasure(database, accounts.authenticator, files, ready_voices),
             plans=plans,

@@ -1,7 +1,7 @@
 """Client secrets and browser tokens, which a server makes with its API key for browsers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,10 +25,11 @@ from pipelines.accounts.authentication import (
     new_api_key,
 )
 from pipelines.errors import InvalidRequest, TooManyClientSecrets, Unauthorized
-from pipelines.storage.encryption import Encryption
 
 MAX_SECRETS = 1000  # unexpired secrets per workspace
 MAX_CONFIGURATION_BYTES = 1 << 16  # size as JSON
+
+Cipher = Callable[[bytes, str], bytes]  # encrypts or decrypts bytes under associated data
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class ClientSecrets:
     _database: Database
     _authenticator: Authenticator
     _pepper: str
-    _encryption: Encryption
+    _encrypt: Cipher
+    _decrypt: Cipher
 
     async def create(
         self,
@@ -81,7 +83,7 @@ class ClientSecrets:
             key_id=principal.key_id,
             session_id=principal.session_id,
             scopes=list(scopes),
-            configuration=self._encryption.encrypt(data, _about(digest)),
+            configuration=self._encrypt(data, _about(digest)),
             created_at=now,
             expires_at=expires_at,
         )
@@ -100,7 +102,7 @@ class ClientSecrets:
         row = await self._database.get(ClientSecret, principal.secret)
         if row is None:
             raise Unauthorized(UNKNOWN_SECRET)
-        data = self._encryption.decrypt(row.configuration, _about(principal.secret))
+        data = self._decrypt(row.configuration, _about(principal.secret))
         configuration: dict[str, Any] | None = json.loads(data)
         return configuration
 
