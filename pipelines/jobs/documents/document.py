@@ -10,13 +10,7 @@ from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
-from pipelines.jobs.file_kinds import (
-    TEXTUAL,
-    UTF_16_MARKS,
-    file_kind,
-    is_text,
-    not_a_document,
-)
+from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text, not_a_document
 from pipelines.tts.reading import is_ssml
 
 MAX_CHAPTERS = 5000
@@ -73,10 +67,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if len(chapters) > MAX_CHAPTERS:
         raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
     return replace(
-        book,
-        title=clean_title(book.title),
-        author=clean_title(book.author),
-        chapters=chapters,
+        book, title=clean_title(book.title), author=clean_title(book.author), chapters=chapters
     )
 
 
