@@ -137,9 +137,9 @@ class ModelList:
 
     async def by_port(self) -> dict[str, ListedModel | None]:
         """Lists the model of each port; None for a port that was never up."""
-        names, answers = await self._ask()
-        listed: dict[str, ListedModel | None] = dict.fromkeys(names)
-        for name, answer in zip(names, answers, strict=True):
+        answers = await self._ask()
+        listed: dict[str, ListedModel | None] = dict.fromkeys(answers)
+        for name, answer in answers.items():
             coming = self._arrivals.get(name)
             if answer is not None:
                 self._seen[name] = answer
@@ -173,16 +173,15 @@ class ModelList:
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:
         """Return the names of ports that do not answer, of all ports or of those wanted; `models`
         if there are no ports. Raises ModelNotFound if there is no port of a wanted name."""
-        names, answers = await self._ask()
-        if not names:
+        answers = await self._ask()
+        if not answers:
             return ["models"]
-        if unknown := set(wanted) - set(names):
+        if unknown := set(wanted) - answers.keys():
             raise ModelNotFound(f"no model is deployed as {', '.join(sorted(unknown))}")
-        answering = {name for name, answer in zip(names, answers, strict=True) if answer}
+        answering = {name for name, answer in answers.items() if answer}
         answering |= {name for name, info in self._infos.items() if info.is_awaited}
-        return [name for name in wanted or names if name not in answering]
+        return [name for name in wanted or answers if name not in answering]
 
-    async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:
-        ports = list(chain.from_iterable(kind.items() for kind in self._ports))
-        answers = await describe_all(port for _, port in ports)
-        return [name for name, _ in ports], answers
+    async def _ask(self) -> dict[str, ModelInfo | None]:
+        ports = dict(chain.from_iterable(kind.items() for kind in self._ports))
+        return dict(zip(ports, await describe_all(ports.values()), strict=True))

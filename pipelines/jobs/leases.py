@@ -174,7 +174,6 @@ class LeasedQueue(ABC, Generic[W]):
             row = queue.leased_row(session, claimed)
             if row is not None:
                 change(session, row)
-                session.add(row)
             return row is not None
 
         return await self._database.run(work)

@@ -216,7 +216,6 @@ class JobQueue(LeasedQueue[Job]):
         if row.kind != BATCH:  # a batch is shown with its options
             obsolete_kinds.append("options")
         jobs.drop_files(session, row.id, *obsolete_kinds)
-        session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
         data: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}

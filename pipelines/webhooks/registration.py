@@ -180,8 +180,7 @@ class Webhooks:
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
             _require_active(webhook)
-            wanted = [kind for kind in EVENT_KINDS if kind in webhook.events]
-            chosen = wanted[0] if kind is None else kind
+            chosen = kind or next(kind for kind in EVENT_KINDS if kind in webhook.events)
             event = NewEvent(chosen, {**_SAMPLES[chosen], "test": True})
             encrypt = self._encryption.encrypt_text
             (delivery,) = write_event(session, webhook.workspace_id, event, [webhook.id], encrypt)
@@ -207,7 +206,6 @@ class Webhooks:
             webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
             webhook.secret = self._encrypted(webhook.id, change.secret)
             changed.append("secret")
-        session.add(webhook)
         session.flush()
         if change.status is not None and change.status != webhook.status:
             if change.status == "active":
