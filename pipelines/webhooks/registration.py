@@ -180,7 +180,8 @@ class Webhooks:
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
             _require_active(webhook)
-            chosen = kind or next(name for name in EVENT_KINDS if name in webhook.events)
+            wanted = [kind for kind in EVENT_KINDS if kind in webhook.events]
+            chosen = wanted[0] if kind is None else kind
             event = NewEvent(chosen, {**_SAMPLES[chosen], "test": True})
             encrypt = self._encryption.encrypt_text
             (delivery,) = write_event(session, webhook.workspace_id, event, [webhook.id], encrypt)
