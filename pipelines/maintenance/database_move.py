@@ -21,11 +21,9 @@ Rows = Sequence[tuple[Any, ...]]
 
 def move_database(source_url: str, target_url: str) -> str:
     """Copy each row into a database without data, while nothing else uses the source, which stays
-    unchanged.
-
-    Returns the number of rows, in words. Digests of the rows and the sums of the ledger are
-    compared before the only transaction on the target commits. A move that was killed has therefore
-    left no row, and can be repeated. Raises ValueError, DatabaseError, or the databases' errors."""
+    unchanged; return the number of rows, in words. Digests of the rows and sums of the ledger are
+    compared before the only transaction on the target commits: a killed move has left no row.
+    Raises ValueError, DatabaseError, or the databases' errors."""
     if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
         raise ValueError("DATABASE_URL must be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
     upgrade(source_url)
