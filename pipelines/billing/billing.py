@@ -67,8 +67,7 @@ class Charge:
     | the service stops | `used`, at most `delivered` |
 
     A caller that leaves before it has received anything pays for `made` once it does so too often
-    in an hour. A charge is settled once; later calls do nothing. Its hold is renewed until then.
-    """
+    in an hour. A charge is settled once: later calls do nothing. Its hold is renewed till then."""
 
     _billing: "Billing"
     workspace_id: int

@@ -70,9 +70,8 @@ class Encryption:
 
     def rotate_text(self, stored: str, associated_data: str) -> str:
         """Rotates the key of a text as `rotate` does, for a column of text."""
-        if self.is_newest(_decode(stored)):
-            return stored
-        return self.encrypt_text(self.decrypt_text(stored, associated_data), associated_data)
+        rotated = self.rotate(_decode(stored), associated_data)
+        return MARK + base64.b64encode(rotated).decode()
 
 
 def _decode(stored: str) -> bytes:
