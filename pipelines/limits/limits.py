@@ -73,9 +73,6 @@ class Windows:
     _windows: dict[str, _Window] = field(default_factory=dict)
     _sweep_at: float = 0.0
 
-    def __len__(self) -> int:
-        return len(self._windows)
-
     def hit(self, hit: Hit) -> RateWindow:
         """Counts a hit, unless it is refused; returns the state of its window."""
         now = self._clock()
