@@ -215,17 +215,20 @@ class SharedLimits:
         """Counts a `Hit`; returns the state of its window."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
-        backend = LOCAL if self._store is None else self._store.backend
-        window: RateWindow | None
-        if self._store is None:
-            window = self.windows.hit(hit)
-        elif self._store.is_alone and window_s <= WINDOW_S and not self.degraded:
-            window = self.windows.hit(hit)
-            self._report(hit)
-        else:
-            window = await self._ask(hit)
-        if window is None:
-            backend, window = LOCAL, self.windows.hit(replace(hit, limit=self._share(limit)))
+        backend = LOCAL
+        window: RateWindow | None = None
+        if self._store is not None and not self.degraded:
+            backend = self._store.backend
+            if self._store.is_alone and window_s <= WINDOW_S:
+                window = self.windows.hit(hit)
+                self._report(hit)
+            else:
+                self._keep_renewing()
+                with suppress(StoreLost):
+                    window = await self._enqueue(hit)
+        if window is None:  # no store, or it is lost
+            backend = LOCAL
+            window = self.windows.hit(replace(hit, limit=self._share(limit)))
             window = replace(window, limit=limit)
         decision = "allowed" if window.allowed else "refused"
         metrics.limit_decisions.labels(backend, decision).inc()
@@ -274,16 +277,6 @@ class SharedLimits:
         await self._tasks.close()
         if self._store is not None:
             await self._store.close()
-
-    async def _ask(self, hit: Hit) -> RateWindow | None:
-        """Counts a hit in the store; None if the store is lost."""
-        if self.degraded:
-            return None
-        self._keep_renewing()
-        try:
-            return await self._enqueue(hit)
-        except StoreLost:
-            return None
 
     def _enqueue(self, hit: Hit) -> "asyncio.Future[RateWindow]":
         """Sends a hit with the next call to the store."""
