@@ -299,28 +299,23 @@ class SharedLimits:
 
     async def _ask_all(self) -> None:
         assert self._store is not None
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            try:
+        batch = list[tuple[Hit, asyncio.Future[RateWindow]]]()
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
                 windows = await self._ask_store(self._store.hits([hit for hit, _ in batch]))
-            except StoreLost:
-                self._give_up(batch)
-                continue
-            except asyncio.CancelledError:
-                self._give_up(batch)
-                raise
-            self._failures_in_a_row = 0
-            for (hit, future), window in zip(batch, windows, strict=True):
+                self._failures_in_a_row = 0
+                for (hit, future), window in zip(batch, windows, strict=True):
+                    if not future.done():
+                        self._learn(hit, window)
+                        future.set_result(window)
+        except StoreLost:
+            pass
+        finally:  # after a failure, hits that arrived meanwhile would wait for a second one
+            batch, self._waiting = batch + self._waiting, []
+            for _, future in batch:
                 if not future.done():
-                    self._learn(hit, window)
-                    future.set_result(window)
-
-    def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:
-        """Fails a batch, and hits that arrived meanwhile, which would wait for a second failure."""
-        batch, self._waiting = batch + self._waiting, []
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(StoreLost())
+                    future.set_exception(StoreLost())
 
     def _learn(self, hit: Hit, window: RateWindow) -> None:
         """Copies the store's count, so that the local tables can replace a lost store."""
