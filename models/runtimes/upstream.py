@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -216,11 +216,9 @@ class CircuitBreaker:
 def _message_of(body: str) -> str:
     """Extracts the message of a refusal from the usual envelopes, short and in one line."""
     message: Any = None
-    try:
+    with suppress(ValueError, AttributeError):
         envelope = json.loads(body)
         error = envelope.get("error")
         envelope = error if isinstance(error, dict) else envelope
         message = envelope.get("message") or envelope.get("detail") or error
-    except (ValueError, AttributeError):
-        pass
     return " ".join(str(message or body).split())[:MOST_SHOWN] or "it does not say why"
