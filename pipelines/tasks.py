@@ -92,6 +92,9 @@ class TtlCache(Generic[K, V]):
         self._loads: dict[K, asyncio.Task[V]] = {}
         self._generation = 0
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     async def get(self, key: K, load: Callable[[], Awaitable[V]]) -> V:
         """Returns the cached value, or what `load` returns. Raises what `load` raises."""
         entry = self._entries.get(key)

@@ -98,7 +98,7 @@ async def test_an_expired_cache_value_is_loaded_again() -> None:
     load = Loader()
     assert [await cache.get("a", load), await cache.get("a", load)] == [1, 1]
     await asyncio.sleep(0.06)
-    assert len(cache._entries) == 0  # expired values do not stay in memory
+    assert len(cache) == 0  # expired values do not stay in memory
     assert await cache.get("a", load) == 2
 
 
@@ -157,7 +157,7 @@ async def test_forget_if_drops_only_matching_cache_values() -> None:
     for key in "abc":
         await cache.get(key, load)
     cache.forget_if(lambda key, value: key == "a" or value == 2)
-    assert len(cache._entries) == 1 and await cache.get("c", load) == 3
+    assert len(cache) == 1 and await cache.get("c", load) == 3
     assert await cache.get("a", load) == 4
 
 
@@ -166,7 +166,7 @@ async def test_a_full_cache_drops_the_oldest_value() -> None:
     load = Loader()
     for key in "abc":
         await cache.get(key, load)
-    assert len(cache._entries) == 2
+    assert len(cache) == 2
     assert [await cache.get(key, load) for key in "bca"] == [2, 3, 4]
 
 
