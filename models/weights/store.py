@@ -111,13 +111,17 @@ class WeightStore:
         """Whether the bytes of a file match the catalogue. They are read only if size or
         modification time differ from those of the last check, which `checked/` keeps: 450 MB take a
         second, and `make run` checks them at each start. Raises OSError."""
-        note = self.checked_path(file)
-        if note.is_file() and note.read_bytes() == _state(self.blob_path(file)):
+        if self.was_checked(file):
             return True
         if mismatch(file, self.blob_path(file)):
             return False
         self.note_checked(file)
         return True
+
+    def was_checked(self, file: WeightFile) -> bool:
+        """Whether a file has the size and time of its last check. Raises OSError."""
+        note = self.checked_path(file)
+        return note.is_file() and note.read_bytes() == _state(self.blob_path(file))
 
     def note_checked(self, file: WeightFile) -> None:
         """Record that the bytes of a file have been read and are right. Raises OSError."""

@@ -83,6 +83,7 @@ def test_only_changed_files_are_checked_again(
     file = store.artefact("tiny").files["model.bin"]
     assert [store.is_checked(file) for _ in range(3)] == [True] * 3 and len(reads) == 0
     os.utime(store.blob_path(file), (1, 1))
+    assert not store.was_checked(file)
     assert store.is_checked(file) and store.is_checked(file) and len(reads) == 1
     (root / "checked" / file.identity).unlink()
     (root / "checked").rmdir()
