@@ -110,17 +110,20 @@ async def converse(url: str, row: Socket, names: dict[str, str], recording: str)
     path = f"{url.replace('http', 'ws', 1)}{fill(row.path, names)}?{row.query}"
     headers = {name: fill(value, names) for name, value in row.headers.items()}
     seen: list[str] = []
-    async with (
-        asyncio.timeout(SOCKET_S),
-        websockets.connect(path, additional_headers=headers) as socket,
-    ):
-        sending = asyncio.create_task(send(socket, row, names, recording))
-        async for event in socket:
-            if isinstance(event, str):
-                seen.append(event)
-                if row.is_last(json.loads(event)):
-                    break
-        sending.cancel()
+    try:
+        async with (
+            asyncio.timeout(SOCKET_S),
+            websockets.connect(path, additional_headers=headers) as socket,
+        ):
+            sending = asyncio.create_task(send(socket, row, names, recording))
+            async for event in socket:
+                if isinstance(event, str):
+                    seen.append(event)
+                    if row.is_last(json.loads(event)):
+                        break
+            sending.cancel()
+    except TimeoutError:
+        return ["its last event did not come"]
     return [fault for event in seen for fault in faults(row.type, event)] or missing(seen)
 
 
@@ -176,12 +179,9 @@ async def walk(url: str, key: str, voice: str, path: str) -> dict[str, list[str]
         recording = Path(path).read_bytes()
         for number, row in enumerate(REQUESTS):
             found[f"{number} {row.route}"] = ask(client, row, names, recording)
-    for number, conversation in enumerate(SOCKETS):
-        name = f"{number} {conversation.path}?{conversation.query}"
-        try:
-            found[name] = await converse(url, conversation, names, path)
-        except TimeoutError:
-            found[name] = ["its last event did not come"]
+    conversations = [converse(url, row, names, path) for row in SOCKETS]
+    for number, each in enumerate(await asyncio.gather(*conversations)):
+        found[f"{number} {SOCKETS[number].path}?{SOCKETS[number].query}"] = each
     return found
 
 

@@ -17,6 +17,7 @@ from tests.clients.console_page import (
     enter,
     fill,
     go,
+    hurry,
     key,
     press,
     record_requests,
@@ -74,6 +75,7 @@ def services(tmp_path: Path) -> Services:
 @pytest.fixture
 def page(services: Services, browser: Browser) -> Iterator[Page]:
     with serve_services(services) as server, browser.open(server.url, "console") as opened:
+        hurry(opened)
         enter(opened, server.key)
         go(opened, "jobs")
         yield opened
