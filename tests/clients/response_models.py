@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import wave
+from functools import cache
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
@@ -38,6 +39,9 @@ PREFIXES = ("/openai/v1/", "/cartesia/", "/v1/", "/v2/", "/v3/")
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
+adapter_of = cache(TypeAdapter)
+
+
 def faults(kind: Any, data: bytes | str) -> list[str]:
     """What the type demands and the JSON does not have; of a union, by its nearest member.
 
@@ -45,7 +49,7 @@ def faults(kind: Any, data: bytes | str) -> list[str]:
     """
     for strict in (False, True):
         try:
-            TypeAdapter(kind).validate_json(data, strict=strict)
+            adapter_of(kind).validate_json(data, strict=strict)
         except ValidationError as error:
             members = groupby(error.errors(include_url=False), lambda fault: fault["loc"][:1])
             nearest = min((list(member) for _, member in members), key=_distance)
@@ -106,7 +110,10 @@ def missing(parts: list[Any]) -> list[str]:
     return [] if parts else ["the answer is empty, so its type is not checked"]
 
 
-async def converse(url: str, row: Socket, names: dict[str, str], recording: str) -> list[str]:
+async def converse(
+    url: str, row: Socket, names: dict[str, str], recording: str
+) -> list[str] | None:
+    """The events up to the last, which may not come."""
     path = f"{url.replace('http', 'ws', 1)}{fill(row.path, names)}?{row.query}"
     headers = {name: fill(value, names) for name, value in row.headers.items()}
     seen: list[str] = []
@@ -123,8 +130,8 @@ async def converse(url: str, row: Socket, names: dict[str, str], recording: str)
                         break
             sending.cancel()
     except TimeoutError:
-        return ["its last event did not come"]
-    return [fault for event in seen for fault in faults(row.type, event)] or missing(seen)
+        return None
+    return seen
 
 
 async def send(socket: Any, row: Socket, names: dict[str, str], recording: str) -> None:
@@ -180,8 +187,15 @@ async def walk(url: str, key: str, voice: str, path: str) -> dict[str, list[str]
         for number, row in enumerate(REQUESTS):
             found[f"{number} {row.route}"] = ask(client, row, names, recording)
     conversations = [converse(url, row, names, path) for row in SOCKETS]
-    for number, each in enumerate(await asyncio.gather(*conversations)):
-        found[f"{number} {SOCKETS[number].path}?{SOCKETS[number].query}"] = each
+    # All are read before any is checked: a check takes longer than some sockets wait for audio.
+    for number, seen in enumerate(await asyncio.gather(*conversations)):
+        row = SOCKETS[number]
+        name = f"{number} {row.path}?{row.query}"
+        if seen is None:
+            found[name] = ["its last event did not come"]
+            continue
+        wrong = [fault for event in seen for fault in faults(row.type, event)]
+        found[name] = wrong or missing(seen)
     return found
 
 
