@@ -186,15 +186,15 @@ async def walk(url: str, key: str, voice: str, path: str) -> dict[str, list[str]
         recording = Path(path).read_bytes()
         for number, row in enumerate(REQUESTS):
             found[f"{number} {row.route}"] = ask(client, row, names, recording)
-    conversations = [converse(url, row, names, path) for row in SOCKETS]
+    conversations = [converse(url, socket, names, path) for socket in SOCKETS]
     # All are read before any is checked: a check takes longer than some sockets wait for audio.
-    for number, seen in enumerate(await asyncio.gather(*conversations)):
-        row = SOCKETS[number]
-        name = f"{number} {row.path}?{row.query}"
+    read = await asyncio.gather(*conversations)
+    for number, (socket, seen) in enumerate(zip(SOCKETS, read, strict=True)):
+        name = f"{number} {socket.path}?{socket.query}"
         if seen is None:
             found[name] = ["its last event did not come"]
             continue
-        wrong = [fault for event in seen for fault in faults(row.type, event)]
+        wrong = [fault for event in seen for fault in faults(socket.type, event)]
         found[name] = wrong or missing(seen)
     return found
 
