@@ -108,7 +108,11 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     wait_until(page, f"{ROW}.includes('waiting for the network')")
     online(page, is_online=True, uploadThroughput=-1)
     wait_until(page, f"{ROW}.includes('waiting for its turn')")
+    run(page, "(button('Cancel 0.wav').focus(), true)")
     asyncio.run(do_next(services))
+    wait_until(page, "button('Delete 0.wav')")
+    # The focus has left the row that is gone for the heading, not for the whole page.
+    assert run(page, "document.activeElement.tagName") == "H1"
     press(page, "Show the result of 0.wav")
     wait_until(page, "all('.word').length > 10")
     assert "0.06 USD" in run(page, ROW)
