@@ -111,6 +111,7 @@ _VERSION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
+_DICTATED = re.compile(r"(?!(?:19|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
@@ -299,6 +300,9 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         is_code = len(letter) == 1 or not text[match.start() - 3 : match.start() - 2].isalnum()
         if len(number) < 4 and is_code and text[end : end + 1].isalpha():
             return words.integer(number), end
+    if _DICTATED.fullmatch(match["digits"]) and not symbol and words.dictated_end.match(text, end):
+        if words.dictated_before.search(text, max(0, match.start() - 60), match.start()):
+            return words.digits(number), end
     if len(number) > LONGEST_NUMBER and number.isdecimal() and not match["digits"].isdecimal():
         return words.minus * bool(sign) + words.integer(number, longest=LONGEST_GROUPED_NUMBER), end
     counted, end = _say_counted(sign + number, currency, text, end, words)
