@@ -133,6 +133,8 @@ def _clean_character(character: str) -> str:
         return ""
     if category[0] in "LN" and character > "\xff":  # Ⅷ, ᵃ and ① too, but not m²
         plain = unicodedata.normalize("NFKC", character)
+        if "CIRCLED" in unicodedata.name(character, "") and category == "No":  # ❶ too
+            plain = f"{unicodedata.numeric(character):g}"
         if len(plain) <= 4 and plain.isascii() and plain.isalnum():
             return plain
     return character

@@ -75,9 +75,9 @@ _MONEY_SCALE = re.compile(
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
-# Indic letters after a unit of other letters are an ending.
+# Indic letters after a unit of other letters are an ending. "2024 l'équipe" has an article, no unit.
 _UNIT_AFTER = re.compile(
-    rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
+    rf"[ \u00a0\u202f]?(?!\w['’]\w)((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
     rf"(?:/(?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,4}})?[²³]?"
     rf"|[{INDIC}]{{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?(?![{INDIC}])|[%٪°′][CFcf]?)"
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
@@ -98,7 +98,7 @@ _ORDINAL_AFTER = {
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(  # not in a house number of several parts, such as 8-2-293
-    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
+    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)|[~〜～](?=[-−]\d)"
 )
 # Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
 _ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0dff\u200d])")
