@@ -31,6 +31,10 @@ _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
+# "COP28", "PHP 8.3", "RON 95" and "TRY 3 TIMES" have no currency.
+_ENDS = r"(?!\d|[.,]\d)"
+_NO_CODE = rf"COP[ ]?\d\d?{_ENDS}|PHP[ ]?\d(?:\.\d)?{_ENDS}|RON[ ]?(?:9[158]|100){_ENDS}"
+_NO_CODE += r"|(?:TRY|MAD|PEN|BOB|COP)[ ]\d\d?[ ][A-Z]{2}"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
 
@@ -62,7 +66,8 @@ _OTHERS = rf"""
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
       (?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
   | (?P<number>(?P<sign>(?<![\w)\]{INDIC}])[-−+](?=[\d{_SYMBOLS}]))?
-      (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
+      (?P<symbol>(?:(?<!\w)(?:{_LONGER}|(?!{_NO_CODE})(?:{_CODES}))|[{_SYMBOLS}])
+        [ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """
 _TOKEN = re.compile(_EMAIL + _OTHERS, re.VERBOSE)
@@ -75,7 +80,7 @@ _MONEY_SCALE = re.compile(
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
-# Indic letters after a unit of other letters are an ending. "2024 l'équipe" has an article, no unit.
+# Indic letters after a unit of other letters are an ending; "2024 l'équipe" has an article.
 _UNIT_AFTER = re.compile(
     rf"[ \u00a0\u202f]?(?!\w['’]\w)((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
     rf"(?:/(?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,4}})?[²³]?"
@@ -346,7 +351,8 @@ def _say_counted(
         if decade := _DECADE_AFTER.match(text, end):
             year = words.year(int(number))
             return (f"{year[:-1]}ies" if year.endswith("y") else f"{year}s"), decade.end()
-    if (after := _UNIT_AFTER.match(text, end)) and (unit := words.unit(after[1])):
+    after = None if words.not_unit.match(text, end) else _UNIT_AFTER.match(text, end)
+    if after and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
     is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
     if is_year and text.endswith(number, 0, end):  # a number with a mark in it is not a year
