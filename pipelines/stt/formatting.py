@@ -127,8 +127,8 @@ def _with_digits(words: Sequence[Word], language: str) -> Iterator[Word]:
         last = words[end - 1]
         if was_number:
             marks = last.word.removeprefix(_END.sub("", last.word))
-            mean = sum(word.confidence for word in words[at:end]) / (end - at)
-            yield Word(f"{number}{marks}", words[at].start, last.end, round(mean, 4))
+            mean = mean_confidence(words[at:end])
+            yield Word(f"{number}{marks}", words[at].start, last.end, mean)
         else:
             yield from words[at:end]
         at = end
