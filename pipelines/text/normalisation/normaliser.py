@@ -9,7 +9,7 @@ import unicodedata
 
 from babel import Locale
 
-from pipelines.text.normalisation.formulas import say_formulas
+from pipelines.text.normalisation.formulas import divisor, say_formulas
 from pipelines.text.normalisation.notation import without_notation
 from pipelines.text.normalisation.number_words import (
     INDIC,
@@ -353,6 +353,11 @@ def _say_counted(
     after = None if words.not_unit.match(text, end) else _UNIT_AFTER.match(text, end)
     if after and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
+    if after and len(after[1]) > len("t/m"):  # Dutch for "up to"
+        above, _, below = after[1].partition("/")
+        if (unit := words.unit(above)) and words.unit(below):
+            if per := divisor(below, "1", words):
+                return f"{words.count(number, unit)} {per}", after.end()
     is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
     if is_year and text.endswith(number, 0, end):  # a number with a mark in it is not a year
         return words.year(int(number)), end
