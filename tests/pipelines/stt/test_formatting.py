@@ -1,5 +1,7 @@
 """Numbers in digits, masked profanity, and texts without punctuation."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,8 @@ from pipelines.stt.formatting import formatted
 NUMERALS = TranscriptStyle(numerals=True)
 MASKED = TranscriptStyle(profanity_filter=True)
 PLAIN = TranscriptStyle(punctuate=False)
+# Kind ("changed" if a number from 10,000 on becomes one number, else "left"), language, words, text
+LONG_NUMBERS = Path(__file__).with_name("long_numbers.tsv").read_text(encoding="utf-8").splitlines()
 
 
 def transcript(text: str, language: str = "en", *, timed: bool = True) -> Transcript:
@@ -62,6 +66,12 @@ def test_numbers_are_written_in_digits(said: str, text: str) -> None:
 )
 def test_numbers_of_other_languages_are_known(language: str, said: str, text: str) -> None:
     assert written(said, NUMERALS, language) == text
+
+
+def test_long_numbers_are_one_number_only_if_nothing_else_is_meant() -> None:
+    rows = [row.split("\t") for row in LONG_NUMBERS]
+    texts = [(said, written(said, NUMERALS, language), text) for _, language, said, text in rows]
+    assert not [text for text in texts if text[1] != text[2]]
 
 
 def test_a_number_has_the_time_of_all_its_words() -> None:
