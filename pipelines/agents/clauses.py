@@ -26,9 +26,8 @@ PHRASE = Length(least=12, ideal=20, most=40)  # characters, as in the first chun
 # Length of a first piece without any phrase boundary, which ends before a word.
 ANY_WORD = Length(least=12, ideal=40, most=48)
 LONGEST_CLAUSE = 120  # characters; longer clauses are cut at a space
-# Letters (by `spoken_length`) that must be there when a first piece has been heard. On 2 cores,
-# each of four sessions writes 20 to 34 a second: "Sure!" or "I'm sorry," alone was followed by 0.6
-# to 1 s of silence.
+# Letters (by `spoken_length`) that must be there when a first piece has been heard. Each of four
+# sessions on 2 cores writes 20 to 34 a second: "Sure!" alone was followed by 0.6 to 1 s of silence.
 FOLLOWING = 36
 # A mark that ends a clause, with the space after it: without one, the mark may belong to a number
 # or an abbreviation. After a letter, some marks need no space.
@@ -57,8 +56,7 @@ class ClauseSplitter:
 
     def take(self, urgency: Urgency, *, letters_per_s: float = math.inf) -> str:
         """Returns the next piece that can be spoken, or "". `letters_per_s` is the rate at which
-        the answer grows. A first piece is long enough that FOLLOWING letters are there when it has
-        been heard."""
+        the answer grows. A first piece lasts until FOLLOWING more letters are there."""
         sentence = finished(self._rest, self._language)
         if self._is_first:
             ends = chain((sentence,), self._clause_ends(Urgency.SOON))

@@ -54,8 +54,7 @@ class HeldSpeech(PaidSynthesis):
         self.spoken += units
 
     async def hold(self, characters: int) -> None:
-        """Holds the price of that many more characters. Raises InsufficientCredit or
-        DatabaseUnavailable."""
+        """Holds the price of more characters. Raises InsufficientCredit or DatabaseUnavailable."""
         charge = await self.billing.hold(self.workspace_id, "tts", characters, self.payer)
         self.charges.append(await self._stack.enter_async_context(charge))
 

@@ -45,8 +45,7 @@ def is_back_channel(text: str) -> bool:
 
 
 def is_echo(text: str, spoken: str) -> bool:
-    """Whether the text repeats words of the agent, which the microphone has picked up. `spoken` is
-    what the agent has said in the last seconds."""
+    """Whether the text repeats what the agent has `spoken` in the last seconds, as an echo does."""
     words = words_of(text)
     spoken_words = words_of(spoken)
     if not words or not spoken_words:

@@ -52,8 +52,6 @@ class Part:
 
 @dataclass(slots=True)
 class Item:
-    """A message, a function call or its output."""
-
     id: str
     kind: ItemKind
     role: ItemRole = "user"
@@ -94,7 +92,6 @@ class ConversationItems:
         return self._order[-1] if self._order else None
 
     def previous_id(self, item_id: str) -> str | None:
-        """The id of the item before; None for the first item."""
         at = self._order.index(item_id)
         return self._order[at - 1] if at else None
 
@@ -194,7 +191,6 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
 def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """Splits messages into the history and the last turn, which is never cut. The last turn begins
-    with the user's last message."""
+    """Splits messages into the history and the last turn, from the user's last message on."""
     at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

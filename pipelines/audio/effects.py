@@ -64,10 +64,9 @@ _SHORTEST_STRETCHED_S = 0.12  # the stretcher needs about one of its blocks
 def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[Pcm]:
     """Levels speech of any length to -16 LUFS and at most -1 dBTP; silence is unchanged.
 
-    `blocks` returns the speech after a high-pass, as float32 [n] each. It is called up to three
-    times: to measure the loudness, to measure how much of it the limiter takes away, and to make
-    the result. Yields an empty block for each that it only measures, so that no step takes long.
-    Blocking: 3 ms for each second of speech."""
+    `blocks` returns the speech after a high-pass, float32 [n] each, up to three times: to measure
+    its loudness, to measure the limiter's effect, and to make the result. Yields an empty block for
+    each that is only measured. Blocking: 3 ms for each second of speech."""
     loudness = yield from measure_lufs(blocks(), sample_rate)
     if not np.isfinite(loudness):
         yield from blocks()
@@ -172,7 +171,6 @@ class LoudnessMeter:
 
     @property
     def measured_s(self) -> float:
-        """Seconds of audio over which `lufs` was measured."""
         return float(self._counts[self._first_gated() :].sum()) * _STEP_S
 
     def _first_gated(self) -> int:
@@ -268,7 +266,6 @@ class LoudnessNormaliser:
 
     @property
     def measured_s(self) -> float:
-        """Seconds of audio over which `measured_lufs` was measured."""
         return self._input.measured_s if self._sample_rate else 0.0
 
     def _measured(self, pcm: Pcm) -> Pcm:

@@ -37,9 +37,8 @@ def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
 
 
 def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples: int) -> float:
-    """Measures how much louder the speech is than its pauses, in dB. Without a pause the quietest
-    frames of the speech are taken for the noise. Frames of digital silence are ignored, since they
-    hold no noise of the room."""
+    """Measures how much louder the speech is than its pauses, in dB; without a pause, than its
+    quietest frames. Digital silence is ignored, since it holds no noise of the room."""
     powers = _powers(pcm, frame_samples, len(speech))
     sounding = powers > SILENT
     spoken = powers[speech & sounding]

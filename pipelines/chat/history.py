@@ -41,8 +41,6 @@ M = TypeVar("M", ChatMessage, ChatEntry)
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """Answer of one turn of a saved chat."""
-
     text: str
     calls: list[dict[str, Any]]
     model: str
@@ -62,9 +60,8 @@ class ChatHistory:
         self._used: TtlCache[int, int] = TtlCache(lambda used: min(60.0, used / (5 * MB)), 10_000)
 
     async def check(self, workspace_id: int, chat_id: UUID | None, *, saves: bool) -> None:
-        """Checks that a turn may begin, without reading messages. Raises ChatNotFound and, for a
-        turn that is to be saved, InvalidRequest when the chat is full, or PlanRequired when the
-        workspace is."""
+        """Checks that a turn may begin, without reading messages. Raises ChatNotFound; for a turn
+        to be saved, InvalidRequest when the chat is full, PlanRequired when the workspace is."""
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)

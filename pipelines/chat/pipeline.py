@@ -203,8 +203,7 @@ class Completion:
         await self._rest.aclose()
 
     async def discard(self) -> None:
-        """Stops the model; nothing is saved or charged. Called instead of `deltas`, for a
-        speculative answer that is not wanted."""
+        """Stops a speculative answer that is not wanted; nothing is saved or charged."""
         self._saved = True
         await self._charge.release()
         await self.aclose()
@@ -283,9 +282,8 @@ class ChatPipeline:
         )
 
     async def start(self, request: ChatRequest) -> Completion:
-        """Starts an answer and waits for its first piece, so that early errors are raised here.
-        Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
-        DatabaseUnavailable or EngineError."""
+        """Starts an answer and waits for its first piece. Raises ModelNotFound, ChatNotFound,
+        InvalidRequest, PlanRequired, InsufficientCredit, DatabaseUnavailable or EngineError."""
         chain, budget, earlier = await self.check(request)
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
@@ -361,8 +359,7 @@ class ChatPipeline:
         return _first_up(await self._chain(name))
 
     async def _chain(self, name: str) -> Chain:
-        """Lists the model of that id or alias and its fallbacks, of which at least one is up.
-        Raises as `choose`."""
+        """Lists the model of that name and its fallbacks, at least one up. Raises as `choose`."""
         listed = await self._list.by_port()
         by_id = {
             entry.info.id: (

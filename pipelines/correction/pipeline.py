@@ -67,9 +67,8 @@ class CorrectionPipeline:
         )
 
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
-        """Waits for the first piece, so that early errors are raised here. Raises ModelNotFound,
-        ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit, DatabaseUnavailable or
-        EngineError."""
+        """Waits for the first piece. Raises ModelNotFound, ChatNotFound, InvalidRequest,
+        PlanRequired, InsufficientCredit, DatabaseUnavailable or EngineError."""
         owner = request.workspace_id
         rules = await self._in_thread(owner, self._rules)
         helper, reason = await self._choose(request)

@@ -172,8 +172,7 @@ class CorrectionRules:
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """Adds the edits of `find` for the result of `edits`, outside `held`. Protected spans of
-        kind `but` are not protected."""
+        """Adds the edits of `find` outside `held`. Protected spans of kind `but` may be changed."""
         now = apply_edits(text, edits)
         spans = protected_spans(now, self._spelled_with_digits)
         kept = [*carried(held, edits), *(span for span in spans if span.kind != but)]
@@ -218,8 +217,7 @@ class CorrectionRules:
                 yield Edit(start, end, like(word, swap), "spelling")
 
     def _grammar(self, text: str) -> Iterator[Edit]:
-        """Yields Harper's edits; spelling is last, since a rule for "buyed" beats an edit
-        distance."""
+        """Yields Harper's edits; spelling is last: a rule for "buyed" beats an edit distance."""
         findings = self._engine.check(text)
         for finding in findings:
             if not finding.is_spelling and not self._is_doubtful(text, finding):

@@ -19,16 +19,13 @@ _NO_WORD = re.compile(r"[\W_]+")
 
 
 class CommittedText:
-    """Committed text of one utterance."""
-
     def __init__(self) -> None:
         self._separator: str | None = None  # set by the first transcript
         self._count = 0  # how many of `_last` are committed
         self._last: list[str] = []  # words of the last transcript
 
     def revise(self, transcript: LiveTranscript) -> LiveTranscript:
-        """Makes the next transcript of the utterance begin with the committed text. It may commit
-        more of its text; a final commits all."""
+        """Makes the next transcript begin with the committed text, and may commit more."""
         if self._separator is None:
             self._separator = separator_of(transcript.language)
         text = transcript.text

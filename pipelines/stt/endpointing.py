@@ -108,9 +108,8 @@ class Endpointer:
     """State machine of one signal.
 
     Each utterance gives SpeechStarted, then LikelyEnd and Resumed alternately, then UtteranceEnded;
-    if enabled, Paused comes in each pause of speech. Utterances never overlap. An utterance longer
-    than the limit is cut at its quietest recent place; the rest is an utterance of its own, without
-    another SpeechStarted."""
+    if enabled, Paused comes in each pause of speech. Utterances never overlap. One longer than the
+    limit is cut at its quietest recent place, into two utterances with one SpeechStarted."""
 
     def __init__(
         self,
@@ -121,9 +120,8 @@ class Endpointer:
         whole_turns: bool = False,
         pause_ms: float = math.inf,
     ) -> None:
-        """`pause_ms` is the silence after which Paused comes. An utterance that reaches its longest
-        length in a pause ends there. With `whole_turns` it is cut instead, so that only silence
-        ends a turn."""
+        """`pause_ms` is the silence after which Paused comes. An utterance that becomes too long
+        in a pause ends there; with `whole_turns`, it is cut: only silence ends a turn."""
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns

@@ -123,8 +123,6 @@ class HeardText:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecording:
-    """A decoded file with the options of its recognition."""
-
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
     options: RecognitionOptions  # with the engine's codes of languages
@@ -143,8 +141,6 @@ class DecodedRecording:
 
 @dataclass(eq=False, repr=False)
 class TranscriptionPipeline:
-    """Transcription of files: decoding, speech detection, recognition and diarization."""
-
     _transcriber: STTModel
     _decoder: AudioDecoder
     _vad: VADEngine
@@ -200,8 +196,7 @@ class TranscriptionPipeline:
     async def known_speaker(
         self, name: str, path: Path, encoder: SpeakerEncoder, owner: Owner
     ) -> SpeakerVoice:
-        """Computes the voice of a clip of one person, who will be labelled `name`. Raises
-        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
+        """Computes the voice of one person's clip, to be labelled `name`. Raises PipelineError."""
         audio = await self._decoder.decode(path, owner=owner, max_duration_s=CLIP_S[1])
         if audio.duration_s < CLIP_S[0]:
             raise InvalidAudio(f"the clip of {name!r} is shorter than {CLIP_S[0]:.0f} seconds")
@@ -470,8 +465,7 @@ def known_languages(
     languages: Iterable[str], supported: Sequence[str], field: str
 ) -> tuple[str, ...]:
     """Returns the engine's codes of the languages in the caller's `field`, such as en for en-US,
-    without repetitions; none if one is `auto`, which means any language. Ignores empty codes.
-    Raises InvalidRequest."""
+    without repetitions; none if one is `auto`. Ignores empty codes. Raises InvalidRequest."""
     codes: dict[str, None] = {}
     accepted = {ANY_LANGUAGE, *supported}
     for language in filter(str.strip, languages):

@@ -425,8 +425,7 @@ class LiveTranscriptionPipeline:
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: Sequence[str]) -> tuple[str, ...]:
-        """Returns the engine's codes of languages, without repetitions. Raises InvalidRequest or
-        EngineLost."""
+        """Returns the engine's codes of languages. Raises InvalidRequest or EngineLost."""
         if not codes:
             return ()
         supported = (await self.transcriber.describe()).languages

@@ -1,5 +1,4 @@
-"""Writes subtitles (SubRip and WebVTT) of words with times, and splits them into sentences and
-paragraphs."""
+"""Writes words with times as subtitles (SubRip, WebVTT), and as sentences and paragraphs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -38,8 +38,7 @@ UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished
 
 
 def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = False) -> float:
-    """Returns the silence that ends a turn, from its completeness and its text. It grows
-    geometrically with the odds that the user continues."""
+    """Returns the silence that ends a turn; it grows geometrically with the odds of more speech."""
     if unfinished:
         completeness = min(completeness, UNFINISHED)
     if completeness >= turns.complete < 1:
@@ -53,8 +52,7 @@ def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = Fals
 
 @dataclass(eq=False, repr=False)
 class TurnJudge:
-    """Judge of the likely ends of one session's turns. The turn detector is called in threads, and
-    may be loaded by the first call."""
+    """Judge of the likely ends of one session's turns, by a detector that is called in threads."""
 
     _turn_detector: Callable[[], TurnDetectionEngine] | None
     _endpointer: Endpointer

@@ -88,8 +88,7 @@ def has_cues(text: str, *, free: bool) -> bool:
 
 
 def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None) -> list[str]:
-    """Return the cues of a plain text that no voice follows, each once; `manner` as for
-    `plain_tokens`."""
+    """Return the cues that no voice follows, each once; `manner` as for `plain_tokens`."""
     dropped = dict[str, None]()
     for _ in plain_tokens(text, free=free, manner=manner, dropped=dropped):
         pass
@@ -97,8 +96,7 @@ def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None)
 
 
 def uncut(text: str, position: int) -> int:
-    """Return the last place up to `position` where a growing text can be cut: not inside a cue, nor
-    inside what may become one."""
+    """Return the last place up to `position` that is not inside a cue, or what may become one."""
     if half := _open_end(text):
         position = min(position, half.start())
     if not _MARK.search(text, max(0, position - _LONGEST), position + _LONGEST):

@@ -70,8 +70,6 @@ class ScriptTurn(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """The text to speak, with its voice and options."""
-
     text: str
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
@@ -119,8 +117,7 @@ class SpokenPassage:
 
     @property
     def engine_speed(self) -> float:
-        """Return the part of the speed that the engine itself produces, in better quality than
-        stretching."""
+        """Return the part of the speed that the engine produces, better than stretching does."""
         return _within(ENGINE_SPEEDS, self.speed) if self.voice.model.native_speed else 1.0
 
     @property
@@ -144,7 +141,6 @@ Runs = Iterator[tuple[str, SpokenPassage | None]]
 
 
 def is_ssml(text: str) -> bool:
-    """Whether a text begins as an SSML document."""
     return _DOCUMENT.match(text) is not None
 
 
@@ -189,8 +185,7 @@ def own_text(tokens: Sequence[Token]) -> str:
 
 
 def written_and_breaks(request: SpeechRequest) -> tuple[str, float]:
-    """Return the text of a request without its markup, and the length of its breaks (s). Raises
-    InvalidRequest."""
+    """Return the text without markup, and the length of its breaks (s). Raises InvalidRequest."""
     written = list[str]()
     breaks_s = 0.0
     for token in parse(request)[0]:
@@ -252,8 +247,7 @@ class PassageReader:
         self._style = SpokenPassage(self._usual, "", request.speed, request.pitch)
 
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
-        """Read the passages; a pause at the end is a passage without text. Raises
-        InvalidRequest."""
+        """Read the passages; one for a pause at the end has no text. Raises InvalidRequest."""
         self._is_markup = any(token.has_entities for token in tokens)
         self._words = ReadText(self._request.text, is_markup=self._is_markup)
         for token in tokens:

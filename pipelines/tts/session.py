@@ -43,8 +43,7 @@ class ContextFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """Audio, and if requested the words that begin in it. Their times and offsets count from the
-    start of the context."""
+    """Audio, and if requested the words that begin in it, with times and offsets in the context."""
 
     data: bytes
     words: tuple[TimedWord, ...] | None
@@ -52,8 +51,7 @@ class EncodedChunk:
 
 @dataclass(eq=False, repr=False)
 class SpeechStream:
-    """A speech stream: texts that one voice speaks one after another, each with its own charge.
-    Loudness and encoder carry over."""
+    """A speech stream: texts of one voice, each with a charge; loudness and encoder carry over."""
 
     _: KW_ONLY
     synthesis: PaidSynthesis
@@ -198,13 +196,11 @@ class ContextWire(Protocol):
         """Write a chunk of speech, in one message or several."""
 
     def rest(self, spoken_s: float) -> Frame | None:
-        """Write the words held back until the end of a flush, which may have failed. `spoken_s` is
-        the length of all audio of the context's stream."""
+        """Write the words held back until a flush ended; its stream has spoken for `spoken_s`."""
         return None
 
     def warned(self, dropped: Sequence[str]) -> Frame | None:
-        """Report the cues of a flush that no voice follows; None if no event, or a later event,
-        names them."""
+        """Report the cues that no voice follows; None if no event, or a later one, names them."""
         return None
 
     def flushed(self, *, is_automatic: bool) -> Frame | None:
@@ -311,8 +307,7 @@ class SpeakingContext:
             self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
     def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
-        """Flushes the buffer to the old stream; the new one speaks later text. Raises ContextFault
-        when too many flushes are queued."""
+        """Flushes the buffer to the old stream. Raises ContextFault when too many flushes wait."""
         self._check_open()
         if self._parts and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")
@@ -451,7 +446,6 @@ class OpenContexts:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether any context has something to speak."""
         return not all(context.is_idle for context in self._open.values())
 
     def open(self, context: SpeakingContext) -> None:

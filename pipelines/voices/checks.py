@@ -40,8 +40,6 @@ class SampleFile:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A valid file, and its quality."""
-
     file: SampleFile
     media_type: str
     duration_s: float
@@ -53,14 +51,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSamples:
-    """All files of one voice."""
-
     samples: tuple[Sample, ...]  # samples in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    # float32 [k, 256], one embedding for each file, or for each piece of a single file. A mean
-    # would hide a second speaker.
+    # float32 [k, 256], one embedding for each file, or for each piece of a single file
     speakers: Embeddings
 
 
@@ -261,8 +256,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:
-    """Return media types by content, "" for formats that are not stored; blocking. Raises
-    InvalidRequest."""
+    """Return media types by content, "" if not stored. Blocking. Raises InvalidRequest."""
     seen: dict[bytes, str] = {}
     formats = []
     for file in files:

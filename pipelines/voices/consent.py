@@ -38,8 +38,6 @@ WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issu
 
 @dataclass(frozen=True, slots=True)
 class ConsentSentence:
-    """A sentence to read, and when it expires."""
-
     language: str  # ISO 639-1 code
     text: str
     words: tuple[str, ...]  # the random words
@@ -58,8 +56,7 @@ class Consent:
     def issue(
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
     ) -> tuple[ConsentSentence, str]:
-        """Return a new sentence and its token. Raises InvalidRequest for a language without
-        sentences."""
+        """Return a new sentence and its token. Raises InvalidRequest if the language has none."""
         offered = self._config.sentences
         code = self._code_of(language)
         random = secrets.SystemRandom()
@@ -174,8 +171,7 @@ class Consent:
         )
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
-        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios), which tolerates
-        recognition errors but not other words."""
+        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios)."""
         wanted, got = plain(sentence.text), plain(heard)
         if len(got) < MIN_LENGTH * len(wanted):
             return False
@@ -197,8 +193,7 @@ class Consent:
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
         """Return the start and end of the sentence (s): as many words as it has, up to the last
-        random one. Other speech may come before and after. Returns None if no random word was
-        recognised."""
+        random one. Returns None if no random word was recognised."""
         tokens = [plain(word.word) for word in words]
         is_drawn = [
             any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens

@@ -1,6 +1,5 @@
-"""The result of a fit: the voice pack or the reason of the failure, and the report. The report is
-also stored for a voice that fails. It holds some seconds of a recording, so it is stored encrypted,
-like the samples."""
+"""The result of a fit, and its report, also of a voice that fails. The report holds some seconds of
+a recording, so it is stored encrypted, like the samples."""
 
 import base64
 import binascii

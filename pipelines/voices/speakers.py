@@ -95,9 +95,8 @@ class Speakers:
     async def named(
         self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> tuple[SpeakerVoice, ...]:
-        """Return the speakers of `known` for a principal. Raises InsufficientScope for a browser
-        token or client secret, which would identify people, unless its maker `granted` exactly
-        these speakers."""
+        """Return the speakers of `known`. Raises InsufficientScope for a browser token or client
+        secret, which would identify people, unless its maker `granted` exactly these speakers."""
         if wanted and wanted != granted and principal.secret is not None:
             raise InsufficientScope(
                 "known_speakers: only an API key may identify enrolled speakers"
@@ -117,8 +116,7 @@ class Speakers:
 
 
 def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
-    """Return the mean of the embeddings that diarization compares; blocking. Raises InvalidAudio
-    for two speakers."""
+    """Return the embedding that diarization compares; blocking. Raises InvalidAudio."""
     voice = diarization.voice_of(np.concatenate(signals), checker.vad, checker.encoder())
     if voice is None:
         raise InvalidAudio("files: they seem to hold more than one speaker")

@@ -274,8 +274,7 @@ class DecoderProcess:
 
 
 def sniff(head: bytes) -> AudioFormat:
-    """Determines the format of a file that starts with `head`, of `head_bytes`. Raises InvalidAudio
-    for every other format."""
+    """Determines the format of a file by its first `head_bytes`. Raises InvalidAudio for others."""
     if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
         return "wav"
     if head[:4] == b"fLaC":
@@ -304,7 +303,6 @@ def _brands(head: bytes) -> Iterator[bytes]:
 
 
 def _is_mp3_frame(head: bytes) -> bool:
-    """Whether `head` opens with the header of an MPEG audio frame of layer III."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
     version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3
@@ -352,7 +350,6 @@ def _duration_s(answer: bytes, max_s: float) -> float:
 
 
 def _report(held: dict[Measure, bool]) -> None:
-    """Logs which measures of the sandbox hold, and counts them."""
     for measure, holds in held.items():
         metrics.decoder_sandbox.labels(measure).set(holds)
     missing = [measure for measure, holds in held.items() if not holds]

@@ -107,8 +107,7 @@ class LiveDecoder:
             pass
 
     async def _until_asked(self) -> AsyncIterator[Samples]:
-        """Yields samples until the process asks for bytes. Raises as `decode`, also if it ends
-        early."""
+        """Yields samples until the process asks for bytes. Raises as `decode`."""
         while (message := await self._receive()) is not None:
             if len(message) == 1:
                 return

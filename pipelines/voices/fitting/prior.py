@@ -34,8 +34,7 @@ LANGUAGES = {
     "p": "pt",
     "z": "zh",
 }
-"""The language of a stock voice by the first letter of its name; the second letter is its
-gender."""
+"""The language of a stock voice by its first letter; the second letter is the gender."""
 BRITISH = "b"  # first letter of British voices, in English
 EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
 SPECTRUM_STEP_DB = 0.4

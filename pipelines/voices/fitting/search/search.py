@@ -55,8 +55,6 @@ class SearchTrial:
 
 @dataclass
 class SearchState:
-    """The state of a search."""
-
     centre: Vectors  # [n]
     bands: Vectors  # [BANDS]
     spectrum: Vectors  # [40], mean power in each mel band of the last generation, unfiltered
@@ -89,8 +87,7 @@ class Objective:
     def predicted_costs(
         self, surrogate: Surrogate, begin: Vectors, reach: float
     ) -> Callable[[Vectors], Vectors]:
-        """Predicts the costs of points [m, n]; those beyond the `reach` of `begin` [n] cost
-        more."""
+        """Predicts the costs of points [m, n], higher beyond the `reach` of `begin` [n]."""
 
         def costs(points: Vectors) -> Vectors:
             sounds = surrogate.sounds(self._space.style(points))
@@ -127,8 +124,7 @@ class Search:
         self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
-        """Makes the evolution, with steps of at least STEP, since predictions shrink a
-        population."""
+        """Makes the evolution, with steps of STEP or more: predictions shrink a population."""
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
 
@@ -204,8 +200,7 @@ class Search:
         surrogate: Surrogate,
         draw: np.random.Generator,
     ) -> None:
-        """Evolves from a generation [m, n], of which only those with `speaks` [m] gave speech.
-        `surrogate` was fitted to their measurements."""
+        """Evolves from a generation [m, n], of which only those with `speaks` [m] gave speech."""
         evolution = self._evolution(draw)
         costs = self._objective.predicted_costs(surrogate, self.state.centre, REACH)
         points = np.concatenate([points, evolution.ask()[len(points) :]])
