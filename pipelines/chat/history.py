@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from itertools import groupby
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from sqlmodel import Session
@@ -33,7 +34,7 @@ TOKENS_PER_PROMPT = 64  # instructions that a template adds by itself
 MB = 1_000_000
 
 KEPT = "kept"  # key in an answer's extras for data that no model reads
-TurnName: TypeAlias = tuple[UUID, str]
+TurnName = tuple[UUID, str]
 """A chat and the name of one of its turns."""
 
 M = TypeVar("M", ChatMessage, ChatEntry)
@@ -121,7 +122,6 @@ class ChatHistory:
             return SavedAnswer(text, calls, entry.model or "", usage, extra.get(KEPT))
 
         read = await asyncio.to_thread(list, map(opened, entries))
-
         return {(e.chat_id, str(e.turn)): answer for e, answer in zip(entries, read, strict=True)}
 
     async def delete_turn(self, workspace_id: int, chat_id: UUID, turn: str) -> None:
@@ -270,14 +270,11 @@ class Retention:
         return math.ceil(excess / step) * step
 
 
-ALL_THAT_FITS = Retention()
-
-
 def continued(
     history: Sequence[ChatMessage],
     sent: Sequence[ChatMessage],
     budget_tokens: int | None,
-    retention: Retention = ALL_THAT_FITS,
+    retention: Retention = Retention(),
 ) -> tuple[ChatMessage, ...]:
     """Makes the prompt: instructions, then as much of `history` as fits, then all of `sent`. New
     instructions replace older ones. `budget_tokens` None means no limit."""
@@ -332,15 +329,9 @@ def last_turn(messages: Sequence[ChatMessage]) -> int:
 
 def _instructions(messages: Sequence[M]) -> list[M]:
     """Selects the last unbroken run of system messages."""
-    run: list[M] = []
-    previous = ""
-    for message in messages:
-        if message.role == "system":
-            if previous != "system":
-                run = []
-            run.append(message)
-        previous = message.role
-    return run
+    runs = groupby(messages, key=lambda message: message.role)
+    instructions = [list(run) for role, run in runs if role == "system"]
+    return instructions[-1] if instructions else []
 
 
 def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[ChatMessage]:
