@@ -17,7 +17,7 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.stt.base import TranscriptionRequest
 from models.tts.base import TTSEngine
 from models.tts.voice_prompt import MAX_TRANSCRIPT, PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
-from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADEngine
+from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.measures import clipped_share, snr_db
 from pipelines.audio.segments import find_spans
 from pipelines.errors import InvalidAudio
@@ -270,14 +270,27 @@ def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Promp
     """Return the best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that
     fit. The best segment is long, with little silence, little noise and no clipping."""
     probabilities = vad.probabilities(pcm)
-    frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
+    frame_samples = vad.capabilities.frame_samples
+    frames_a_second = VAD_SAMPLE_RATE / frame_samples
     spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))
     shortest = round(config.min_seconds * frames_a_second)
     longest = round((config.max_seconds - 2 * EDGE_S) * frames_a_second)
-    candidates = (
-        _scored(pcm, probabilities, vad.capabilities.frame_samples, first, last, config)
-        for first, last in _between_pauses(spans, shortest, longest)
-    )
+
+    def scored(first: int, last: int) -> PromptSegment:
+        inside = probabilities[first:last]
+        is_speech = inside >= THRESHOLD
+        cut = pcm[first * frame_samples : last * frame_samples]
+        score = (
+            WEIGHTS["snr"] * min(snr_db(cut, inside, is_speech, frame_samples) / ENOUGH_SNR_DB, 1.0)
+            + WEIGHTS["speech"] * float(np.mean(is_speech))
+            + WEIGHTS["length"] * len(cut) / VAD_SAMPLE_RATE / config.max_seconds
+            - WEIGHTS["clipped"] * clipped_share(cut)
+        )
+        edge = round(EDGE_S * VAD_SAMPLE_RATE)
+        start = max(0, first * frame_samples - edge)
+        return PromptSegment(start, min(len(pcm), last * frame_samples + edge), score)
+
+    candidates = (scored(*run) for run in _between_pauses(spans, shortest, longest))
     return max(candidates, key=lambda segment: segment.score, default=None)
 
 
@@ -291,25 +304,3 @@ def _between_pauses(
                 break
             if last - first >= shortest:
                 yield first, last
-
-
-def _scored(
-    pcm: Pcm,
-    probabilities: Probabilities,
-    frame_samples: int,
-    first: int,
-    last: int,
-    config: PromptConfig,
-) -> PromptSegment:
-    inside = probabilities[first:last]
-    is_speech = inside >= THRESHOLD
-    cut = pcm[first * frame_samples : last * frame_samples]
-    score = (
-        WEIGHTS["snr"] * min(snr_db(cut, inside, is_speech, frame_samples) / ENOUGH_SNR_DB, 1.0)
-        + WEIGHTS["speech"] * float(np.mean(is_speech))
-        + WEIGHTS["length"] * len(cut) / VAD_SAMPLE_RATE / config.max_seconds
-        - WEIGHTS["clipped"] * clipped_share(cut)
-    )
-    edge = round(EDGE_S * VAD_SAMPLE_RATE)
-    start = max(0, first * frame_samples - edge)
-    return PromptSegment(start, min(len(pcm), last * frame_samples + edge), score)
