@@ -6,7 +6,7 @@ Items are messages, function calls and their outputs, with the semantics of Open
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from models.llm.base import ChatMessage
 from models.llm.tool_calls import readable_arguments
@@ -17,10 +17,10 @@ from pipelines.tts.shaping import TimedWord
 MAX_ITEMS = 2000
 MAX_CHARACTERS = 500_000  # characters of all items together
 
-ItemKind: TypeAlias = Literal["message", "function_call", "function_call_output"]
-ItemRole: TypeAlias = Literal["user", "assistant", "system"]
-ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
-PartKind: TypeAlias = Literal["input_text", "input_audio", "output_text", "output_audio"]
+ItemKind = Literal["message", "function_call", "function_call_output"]
+ItemRole = Literal["user", "assistant", "system"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+PartKind = Literal["input_text", "input_audio", "output_text", "output_audio"]
 
 
 class ItemNotFound(InvalidRequest):

@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from models.llm.base import FinishReason, TokenUsage
 from pipelines.agents.clauses import ClauseSplitter, Urgency
@@ -60,7 +60,7 @@ class AnswerCall:
     delta: dict[str, Any]
 
 
-AnswerPiece: TypeAlias = AnswerText | AnswerAudio | AnswerCall
+AnswerPiece = AnswerText | AnswerAudio | AnswerCall
 
 
 class Answer:

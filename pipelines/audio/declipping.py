@@ -61,8 +61,7 @@ def _restored(piece: NDArray[np.float64], threshold: float) -> NDArray[np.float6
         restored[frame] += WINDOW * _predicted(signal[frame], bowed[frame], threshold)
         weights[frame] += WINDOW
     inside = slice(HOP, HOP + len(piece))
-    whole: NDArray[np.float64] = restored[inside] / weights[inside]
-    return whole
+    return np.asarray(restored[inside] / weights[inside])
 
 
 def _bowed(signal: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 know. Causal, so that files and streams, cut into blocks anywhere, get the same."""
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ SMALL_OFFSET = 5e-3  # kept in louder speech: frames cut a voice's periods anywh
 # Frames of sound before a stream has a gain: Whisper heard words in the noise of soft first ones.
 FIRST_SOUNDS = 10
 
-Column: TypeAlias = NDArray[np.float32]  # [n, 1]
+Column = NDArray[np.float32]  # [n, 1]
 
 
 class Mixdown:
@@ -43,8 +42,7 @@ class Mixdown:
         """Mix float32 [channels, n] to float32 [n]."""
         channels, length = samples.shape
         if channels == 1 or not length:
-            first: Pcm = samples[0]
-            return first
+            return np.asarray(samples[0], np.float32)
         centred = samples - samples.mean(axis=1, keepdims=True)
         products = (centred @ centred.T).astype(np.float64)
         if self._products is not None:

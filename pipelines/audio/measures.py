@@ -25,10 +25,8 @@ Speech = NDArray[np.bool_]
 def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
     padded = np.zeros(frames * frame_samples, np.float32)
     padded[: len(pcm)] = pcm[: len(padded)]
-    powers: NDArray[np.float64] = np.square(padded.reshape(frames, frame_samples)).mean(
-        axis=1, dtype=np.float64
-    )
-    return powers
+    squares = np.square(padded.reshape(frames, frame_samples))
+    return np.asarray(squares.mean(axis=1, dtype=np.float64))
 
 
 def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:

@@ -249,7 +249,7 @@ class CorrectionRules:
 
     def _spelled(self, text: str, words: WordChecker, finding: Finding) -> str | None:
         word = text[finding.start : finding.end]
-        index = words.index(finding.start, finding.end)
+        index = words.indices.get((finding.start, finding.end))
         if index is None or not word.isalpha() or not word.isascii():
             return None
         if word.isupper() or any(

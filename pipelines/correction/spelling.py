@@ -203,10 +203,7 @@ class WordChecker:
     def __init__(self, text: str) -> None:
         self._text = text
         self.spans = [match.span() for match in _WORD.finditer(text)]
-        self._index = {span: index for index, span in enumerate(self.spans)}
-
-    def index(self, start: int, end: int) -> int | None:
-        return self._index.get((start, end))
+        self.indices = {span: index for index, span in enumerate(self.spans)}
 
     def neighbours(self, index: int) -> Neighbours:
         """Returns the neighbours of a word; punctuation is a boundary."""

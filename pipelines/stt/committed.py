@@ -7,6 +7,7 @@ in their place, by an alignment of least edit distance, is dropped."""
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from os.path import commonprefix
 
 from rapidfuzz.distance import Levenshtein
 
@@ -33,9 +34,7 @@ class CommittedText:
         kept = self._last[: self._count]
         at = _matched_words(kept, spoken)
         words = [*kept, *spoken[at:]]
-        agreed = 0
-        while agreed < min(len(words), len(self._last)) and words[agreed] == self._last[agreed]:
-            agreed += 1
+        agreed = len(commonprefix([words, self._last]))
         self._count = max(self._count, min(agreed, len(words) - HELD_WORDS))
         self._last = words
         committed = words if transcript.final else words[: self._count]

@@ -8,7 +8,6 @@ import sys
 from collections import deque
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +65,7 @@ class UtteranceEnded:
     cut: bool = False
 
 
-Event: TypeAlias = SpeechStarted | Paused | LikelyEnd | Resumed | UtteranceEnded
+Event = SpeechStarted | Paused | LikelyEnd | Resumed | UtteranceEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class ManualTurns:
     """A turn ends when the client says so."""
 
 
-TurnPolicy: TypeAlias = SilenceTurns | SemanticTurns | ManualTurns
+TurnPolicy = SilenceTurns | SemanticTurns | ManualTurns
 
 
 @dataclass(slots=True)
@@ -224,7 +223,7 @@ class Endpointer:
                 speech_frames=utterance.speech_frames,
             )
         )
-        if self._position - utterance.speech_end >= self._end_after:
+        if silence >= self._end_after:
             events.append(self._end(utterance))
         return events
 

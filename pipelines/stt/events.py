@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
@@ -80,7 +79,7 @@ class FailedUtterance:
     duration_s: float = 0.0  # length of its audio
 
 
-LiveEvent: TypeAlias = (
+LiveEvent = (
     LiveSpeechStarted
     | LiveSpeechStopped
     | LiveTranscript

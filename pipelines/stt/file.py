@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from scipy.signal import butter, sosfilt, sosfilt_zi
@@ -81,7 +80,7 @@ class RecognisedLanguage:
     grade: Grade | None  # None where it was not measured
 
 
-HeardSegment: TypeAlias = tuple[str, Segment]
+HeardSegment = tuple[str, Segment]
 """A segment with the language in which it was recognised."""
 
 

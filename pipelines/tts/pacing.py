@@ -44,9 +44,6 @@ _TOGETHER_S = 0.5  # most audio, approximately, that is returned together
 # later when all parts have arrived than when only the first has.
 _SETTLES_S = 0.03
 
-LoadPack = Callable[[], Awaitable[bytes]]
-Admit = Callable[[], Awaitable[Callable[[], None]]]
-
 
 @dataclass(eq=False, repr=False)
 class PlaybackClock:
@@ -240,7 +237,7 @@ class InFlightChunk:
     _text_chunk: TextChunk
     _model: TTSModel
     _request: SynthesisRequest
-    _load_pack: LoadPack | None = None  # the voice pack, for an engine that does not have it
+    _load_pack: Callable[[], Awaitable[bytes]] | None = None  # for an engine without the voice pack
     taken: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client has taken the first audio of the chunk, or if there is none."""
     buffered_s: float = 0.0  # audio that has arrived and was not pulled
@@ -295,7 +292,7 @@ class PrefetchWindow:
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]
     _start: Callable[[TextChunk, float], InFlightChunk]  # gets the chunk, and buffered seconds
-    _admit: Admit  # awaited before each start; its result is called when a chunk is synthesised
+    _admit: Callable[[], Awaitable[Callable[[], None]]]  # before a start; its result ends the chunk
     _may_overlap: Callable[[], bool]
     _started: asyncio.Queue[InFlightChunk | None] = field(default_factory=asyncio.Queue)
     _places: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, IN_FLIGHT))

@@ -55,7 +55,7 @@ class ReadyCustomVoices:
             lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED
         )
         # Engines cache packs themselves; here the packs of deleted voices have to expire soon.
-        self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
+        self._packs: TtlCache[str, bytes] = TtlCache(REMEMBERED_S, KEPT_PACKS)
 
     async def find(self, workspace_id: int, wanted: str) -> ReadyCustomVoice | None:
         """Find a ready voice by its id, or by its name regardless of case. Raises VoiceNotReady."""

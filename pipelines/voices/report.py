@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import av
 import numpy as np
@@ -27,7 +27,7 @@ SHOWN_S = 5.0  # seconds of the recordings that are shown
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
 
-Preview: TypeAlias = tuple[bytes, float]
+Preview = tuple[bytes, float]
 """Speech with the best style so far as Ogg Opus, and the similarity of the last generation."""
 
 

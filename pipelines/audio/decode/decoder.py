@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -46,11 +46,11 @@ KILL_TIMEOUT_S = 5.0
 MAX_WAITING = 32  # waiting uploads; beyond it, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
-
-AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
-
 HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
 MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
+
+AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
+OpenFile = BinaryIO | socket.socket
 
 # Brands of MP4 files that may hold audio, those of 3GP included.
 _MP4_BRAND = re.compile(rb"M4[ABPV] |F4[AV] |mp4[12]|iso[m2-9]|dash|cmf[c2]|MSNV|qt  |3g[p2egrs].")
@@ -67,9 +67,6 @@ class DecodedAudio:
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
     format: AudioFormat
-
-
-OpenFile: TypeAlias = BinaryIO | socket.socket
 
 
 class WorkerDied(Exception):

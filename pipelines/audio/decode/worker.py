@@ -78,8 +78,6 @@ ACCEPTED = {
 PACKETS = "opus"  # without a container: one packet per message
 # Without these FFmpeg reads on for more than a second; `nobuffer` would lose the first frames.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
-
-
 _EMPTY: Pcm = np.zeros(0, np.float32)
 
 
