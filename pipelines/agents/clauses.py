@@ -1,9 +1,8 @@
 """Splits an answer, while it is generated, into pieces to speak.
 
-The first piece is a clause or phrase, so that speech starts early: it ends at the first punctuation
-mark after a few words, or before a preposition or conjunction. Under load it is longer, since the
-next piece has to be written while it sounds. Later pieces are whole sentences, which sound better,
-unless a gap would be heard before a sentence ends."""
+The first piece is a clause or phrase, so that speech starts early: it ends at a punctuation mark
+after a few words, or before a preposition or conjunction. Under load it is longer. Later pieces are
+whole sentences, which sound better, unless a gap would be heard before a sentence ends."""
 
 import math
 import re

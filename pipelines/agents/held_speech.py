@@ -79,9 +79,8 @@ class AgentVoice:
 async def hold_speech(
     synthesis: PaidSynthesis, workspace_id: int, payer: Operation
 ) -> AsyncIterator[HeldSpeech]:
-    """Holds the price of an answer, and charges at the end for what was sent. An interrupted answer
-    is charged, too; a failure of the service costs nothing. Raises InsufficientCredit or
-    DatabaseUnavailable before the answer begins."""
+    """Holds the price of an answer, and charges at the end for what was sent, also if interrupted,
+    but not if the service failed. Raises InsufficientCredit or DatabaseUnavailable."""
     async with AsyncExitStack() as charges:
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)

@@ -152,9 +152,8 @@ class ConversationItems:
 
 
 def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
-    """Converts items to the messages that the model reads. Messages without text and outputs
-    without a call are left out. Calls without an output get an empty one, since models expect an
-    output for each call."""
+    """Converts items to the messages that the model reads, without empty ones and outputs without a
+    call. A call without an output gets an empty one, since models expect an output for each."""
     messages: list[ChatMessage] = []
     waiting: list[str] = []  # ids of calls that no output has followed yet
 

@@ -228,8 +228,7 @@ class TruePeakLimiter:
 
 class LoudnessNormaliser:
     """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead. It
-    starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
-    Without one it measures the voice within its first seconds."""
+    starts from the voice's remembered loudness, or measures it, and changes its gain inaudibly."""
 
     def __init__(self, target_lufs: float, remembered_lufs: float | None = None) -> None:
         self._target_lufs = target_lufs

@@ -338,8 +338,7 @@ class _FileDecoding:
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
         """Yields a transcript for each segment in order. Where the language is not given, a long
-        segment among the first is transcribed before the others: it shows the language that a short
-        one leaves open."""
+        one of the first segments is transcribed first: it shows what a short one leaves open."""
         language = self.recording.options.language
         segments = list(self.speech)
         done: dict[SpeechSegment, Transcript] = {}

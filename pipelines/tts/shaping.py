@@ -313,9 +313,8 @@ class ChunkShaper:
 
 
 class WordMatcher:
-    """Matches the words of one text chunk; one written word may be spoken as several. Times count
-    from the start of the engine's audio of the chunk. A word without times from the engine is
-    placed by its share of the letters."""
+    """Matches the words of one text chunk; a written word may be spoken as several. Times count
+    from the start of its audio. A word without times is placed by its share of the letters."""
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
         self.waiting = deque(words)  # words whose times are not known yet

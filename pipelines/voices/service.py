@@ -107,9 +107,8 @@ class CustomVoices:
         """Check and store the samples, queue the voice, and hold its price. Clips may be fewer,
         shorter and longer than samples; long ones are cut.
 
-        A request with an Idempotency-Key that runs again after its process died gets the voice that
-        it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
-        InsufficientCredit, EngineLost or StorageUnavailable."""
+        Repeated with its Idempotency-Key, it returns the same voice. Raises InvalidRequest and the
+        like, PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
