@@ -14,7 +14,7 @@ from models.errors import EngineLost
 from models.fairness.slots import FairSlots
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import once
-from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.billing import Billing
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
@@ -36,6 +36,7 @@ _THREADS = 2  # each keeps a core busy
 _WAITING = 256  # waiting pieces, one per request; admission control admits fewer requests
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CorrectedCompletion(Completion):
     """A correction that has begun; `edits` and `plan` are complete when `deltas` has ended."""
 
@@ -75,8 +76,10 @@ class CorrectionPipeline:
         await self._history.check(owner, request.chat_id, saves=request.save_chat)
         plan = Planner(request, self._config, helper and helper[1], reason)
         passages: list[Passage] = await self._in_thread(owner, plan.passages, rules)
+        tokens = await self._in_thread(owner, most_for, passages, request, self._config)
         async with AsyncExitStack() as undo:
-            charge = await undo.enter_async_context(await self._hold(request, passages))
+            hold = await self._billing.hold(owner, "chat", tokens, request.operation)
+            charge = await undo.enter_async_context(hold)
             rewriter = None
             model = self._config.rules_id
             if helper is not None and any(passage.asked is not None for passage in passages):
@@ -93,10 +96,9 @@ class CorrectionPipeline:
             save_chat=request.save_chat,
             chat_id=request.chat_id,
         )
-        completion = CorrectedCompletion(saved, model, first, pieces, self._history, charge)
-        completion.edits = edits
-        completion.plan = plan
-        return completion
+        return CorrectedCompletion(
+            saved, model, first, pieces, self._history, charge, edits=edits, plan=plan
+        )
 
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
@@ -112,13 +114,6 @@ class CorrectionPipeline:
             return await self._chat.choose(request.model or DEFAULT_MODEL), ""
         except EngineLost:
             return None, "no language model can answer now"
-
-    async def _hold(self, request: CorrectionRequest, passages: list[Passage]) -> Charge:
-        """Holds the highest price of the correction: 0 when no model is asked."""
-        tokens = await self._in_thread(
-            request.workspace_id, most_for, passages, request, self._config
-        )
-        return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
 
     async def _pieces(
         self,

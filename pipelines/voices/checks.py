@@ -81,7 +81,10 @@ class SampleChecker:
         formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
-            checked.append(await self._analyse(file, media_type, owner))
+            audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
+            if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
+                raise InvalidAudio(self._wrong_length(file, audio.duration_s))
+            checked.append(await asyncio.to_thread(self._measure, file, media_type, audio))
         self._check_total(sum(sample.sample.duration_s for sample in checked))
         return await asyncio.to_thread(self._compare, checked)
 
@@ -147,12 +150,6 @@ class SampleChecker:
                 f"files: the first speaker of {name!r} is not the speaker of the other files"
             )
 
-    async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
-        audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
-        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
-            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-        return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
-
     async def _decode(
         self, file: SampleFile, longest_s: float, owner: Owner, sample_rate: int
     ) -> DecodedAudio:
@@ -173,8 +170,9 @@ class SampleChecker:
             f"{rules.max_seconds:g} seconds"
         )
 
-    def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
+    def _measure(self, file: SampleFile, media_type: str, audio: DecodedAudio) -> _Analysed:
         """Measure a file; blocking, about 0.3 s for a minute of audio."""
+        pcm = audio.pcm
         rules, name = self.rules, file.name
         probabilities = self.vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
@@ -200,7 +198,7 @@ class SampleChecker:
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
                 f"{rules.min_snr_db:g} are needed"
             )
-        sample = Sample(file, media_type, duration_s, share, snr, level, clipped)
+        sample = Sample(file, media_type, audio.duration_s, share, snr, level, clipped)
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
         return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
 
