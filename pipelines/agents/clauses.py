@@ -66,8 +66,7 @@ class ClauseSplitter:
         return self._cut(size) if self._rest[:size].strip() else ""
 
     def drop_unfinished(self) -> bool:
-        """Drops the text after the last sentence that has ended and was not returned yet. Returns
-        False, and drops nothing, if there is no such sentence."""
+        """Drops the text after the last sentence that has ended; returns False if there is none."""
         size = uncut(self._rest, finished(self._rest, self._language))
         self._rest = self._rest[: size or None]
         return bool(size)

@@ -133,8 +133,7 @@ class ChatHistory:
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
     ) -> tuple[Chat, list[ChatEntry], int]:
-        """Reads a chat, one page of its messages, oldest first, and the number of all. Decrypts
-        nothing else. Raises ChatNotFound."""
+        """Reads a chat, a page of messages, oldest first, and their number. Raises ChatNotFound."""
         saved = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
         if saved is None:
             raise ChatNotFound
@@ -212,8 +211,7 @@ class ChatHistory:
         turn: str | None = None,
         after: str | None = None,
     ) -> None:
-        """Adds a turn of that name: what the user sent, then the answer. It follows the turn
-        `after`, or the whole chat."""
+        """Adds a turn: what the user sent, then the answer, behind the turn `after` or the last."""
         entries = [_to_entry(message) for message in (*sent, answer)]
         entries[-1].model = model
         entries[-1].turn = turn

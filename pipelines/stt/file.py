@@ -170,9 +170,8 @@ class TranscriptionPipeline:
         known: tuple[SpeakerVoice, ...] = (),
         stop_s: float | None = None,
     ) -> DecodedRecording:
-        """Decodes the file `path` in a temporary directory, after which its length is known.
-        Decoding stops soon after `stop_s`. Speakers who are `known` are labelled by name. Owners
-        take turns (`AudioDecoder.decode`). Raises PipelineError or EngineError."""
+        """Decodes the file `path` in a temporary directory. Decoding stops soon after `stop_s`.
+        Speakers who are `known` are labelled by name. Raises PipelineError or EngineError."""
         options = await self.resolve(options)
         second = None
         first_channel = 0 if options.multichannel else None

@@ -190,9 +190,8 @@ class SpeechPipeline:
         return await asyncio.to_thread(reader.read, tokens), reader.unread
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
-        """Return the letters of `SpeechPlan.letters`: the spoken letters, and those that could be
-        spoken in breaks, at the speed of the request. Raises InvalidRequest if the speech would be
-        too long."""
+        """Return the letters of a plan, with those that could be spoken in breaks, at the speed of
+        the request. Raises InvalidRequest if the speech would be too long."""
         characters = sum(len(passage.text) for passage in passages)
         longest_s = self._longest_of(request)
         speed = request.speed
@@ -228,8 +227,7 @@ class SpeechPipeline:
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
-        """Return the first-chunk policy: shorter chunks for a slow engine, and while streams share
-        it."""
+        """Return a policy of shorter chunks for a slow engine, and while streams share it."""
         scheduler = self._schedulers[voice.model_name]
         cost = scheduler.cost(voice.model.real_time_factor)
         if not cost:

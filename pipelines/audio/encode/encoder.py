@@ -150,8 +150,7 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
 
 
 def write_wav_length(file: TemporaryFile) -> None:
-    """Write the length of a complete WAV file into its header, which the encoder of a stream left
-    open; without effect on a file that has no such header."""
+    """Write the length of a WAV file into the header that a stream's encoder left open, if any."""
     size = file.size
     file.seek(0)
     chunk = file.read(4096).find(b"data")
