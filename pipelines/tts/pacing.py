@@ -161,7 +161,7 @@ class StreamScheduler:
 
     def longest_s(self, usual: float) -> float:
         """Return the longest speech that can be made for every stream, by earliest deadline, before
-        any runs dry. If one will in any case, it is infinite: long chunks take less work."""
+        any runs dry. Returns infinity if one runs dry in any case: long chunks take less work."""
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf
@@ -292,7 +292,7 @@ class PrefetchWindow:
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]
     _start: Callable[[TextChunk, float], InFlightChunk]  # gets the chunk, and buffered seconds
-    _admit: Callable[[], Awaitable[Callable[[], None]]]  # before a start; its result ends the chunk
+    _admit: Callable[[], Awaitable[Callable[[], None]]]  # before a chunk; call the result after it
     _may_overlap: Callable[[], bool]
     _started: asyncio.Queue[InFlightChunk | None] = field(default_factory=asyncio.Queue)
     _places: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, IN_FLIGHT))
