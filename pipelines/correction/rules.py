@@ -264,7 +264,7 @@ class CorrectionRules:
             return None  # "proble-" was broken off, and "Auguste Rodin" is a name
         initial = capital and begins_sentence(text, finding.start)
         offered = finding.replacements
-        if capital and initial:
+        if initial:
             # Suggestions for the word in lower case, since only its place capitalises it.
             offered = tuple(
                 r for f in self._engine.check(word.lower()) if f.is_spelling for r in f.replacements
@@ -274,13 +274,11 @@ class CorrectionRules:
         put = self._speller.meant(
             word.lower(), offered, words.neighbours(index), may_be_name=capital
         )
-        if put is not None and put.lower() == word.lower() and put != word.capitalize():
+        if put is None or (put.lower() == word.lower() and put != word.capitalize()):
             return None
-        if initial and put is not None and put not in self._words.proper:
-            if put not in offered and put.capitalize() in offered:
+        if capital and put not in self._words.proper:
+            if not initial or (put not in offered and put.capitalize() in offered):
                 return None  # one name for another, such as "Winston" for "Winstone"
-        if put is None or (capital and not initial and put not in self._words.proper):
-            return None
         return like(word, put)
 
 
