@@ -307,18 +307,9 @@ class TranscriptionPipeline:
             batches.append(batch)
             yield None
         probabilities = np.concatenate(batches)
-        speech = find_speech_segments(
-            probabilities,
-            self._vad.capabilities.frame_samples,
-            len(pcm),
-            threshold=profile.vad_threshold,
-            min_speech_ms=profile.min_speech_ms,
-            min_silence_ms=profile.min_silence_ms,
-        )
-        spans = {
-            segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
-            for segment in speech
-        }
+        frame = self._vad.capabilities.frame_samples
+        speech = find_speech_segments(probabilities, frame, len(pcm), profile)
+        spans = {segment: spans_of(probabilities, frame, segment) for segment in speech}
         usual = self.usual_languages.of(recording.owner, recording.options.languages)
         session = recording.session or SessionLanguage(usual)
         yield _FileDecoding(self._transcriber, pcm, recording, spans, session, is_quiet)
