@@ -147,20 +147,19 @@ def is_ssml(text: str) -> bool:
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     """Parse a request into tags and text, and the language of a document. The only tags of a plain
     text are breaks. Raises InvalidRequest with line and column if markup is not well-formed."""
+    free = request.free_cues
     if not request.script:
-        return _tokens(
-            request.text,
-            request.takes_ssml,
-            free_cues=request.free_cues,
-            manner=dict(request.manner),
-        )
+        if request.takes_ssml and is_ssml(request.text):
+            return _document(request.text, "text")
+        return list(plain_tokens(request.text, free=free, manner=dict(request.manner))), ""
     tokens = list[Token]()
     language = ""
     at = 0
     for number, turn in enumerate(request.script):
-        inner, named = _tokens(
-            turn.text, True, free_cues=request.free_cues, name=f"script.{number}.text"
-        )
+        if is_ssml(turn.text):
+            inner, named = _document(turn.text, f"script.{number}.text")
+        else:
+            inner, named = list(plain_tokens(turn.text, free=free)), ""
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
@@ -207,22 +206,14 @@ def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequ
     return fault("text", request.text, at, error)
 
 
-def _tokens(
-    text: str,
-    takes_ssml: bool,
-    *,
-    free_cues: bool = False,
-    manner: dict[str, str] | None = None,
-    name: str = "text",
-) -> tuple[list[Token], str]:
-    if takes_ssml and is_ssml(text):
-        tokens = list(tokens_of(text, name))
-        speak = [token for token in tokens if token.name == "speak"]
-        if len(speak) > 2:
-            raise fault(name, text, speak[1].start, "there is another <speak> around it")
-        inner = [token for token in tokens if token not in speak]
-        return inner, _language(speak[0].attributes) or ""
-    return list(plain_tokens(text, free=free_cues, manner=manner)), ""
+def _document(text: str, name: str) -> tuple[list[Token], str]:
+    """Parse a document of SSML, which the request has in the field `name`."""
+    tokens = list(tokens_of(text, name))
+    speak = [token for token in tokens if token.name == "speak"]
+    if len(speak) > 2:
+        raise fault(name, text, speak[1].start, "there is another <speak> around it")
+    inner = [token for token in tokens if token not in speak]
+    return inner, _language(speak[0].attributes) or ""
 
 
 @dataclass(eq=False, repr=False)
