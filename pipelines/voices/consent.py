@@ -26,6 +26,7 @@ from pipelines.ports import STTModel
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.text.language_names import engine_codes, iso_code
 from pipelines.voices.checks import CheckedSamples, SampleChecker
+from pipelines.voices.voice_object import NewVoice
 
 ConsentPurpose = Literal["voice", "speaker"]
 """A custom voice, or an enrolled speaker; a sentence serves one of them."""
@@ -90,22 +91,18 @@ class Consent:
         )
 
     def required(
-        self,
-        workspace_id: int,
-        words: str | None,
-        token: str | None,
-        purpose: ConsentPurpose = "voice",
+        self, workspace_id: int, new: NewVoice, purpose: ConsentPurpose = "voice"
     ) -> ConsentSentence | None:
-        """Return the sentence of `token` that a file must begin with; None if `words` are enough. A
+        """Return the sentence with which a file must begin; None if words of consent are enough. A
         speaker is never enrolled without consent. Raises InvalidRequest."""
-        if token is not None:
-            return self.open(workspace_id, token, purpose)
+        if new.consent_token is not None:
+            return self.open(workspace_id, new.consent_token, purpose)
         if self.needed == "spoken":
             raise InvalidRequest(
                 "consent_token: one of the files must begin with a sentence that POST "
                 "/consent-sentences issues together with this token"
             )
-        if words is None and (purpose == "speaker" or self.needed == "attest"):
+        if new.consent is None and (purpose == "speaker" or self.needed == "attest"):
             raise InvalidRequest("consent: state what the speaker agreed to")
         return None
 

@@ -111,7 +111,7 @@ class CustomVoices:
         like, PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
-        sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
+        sentence = self.consent.required(principal.workspace_id, new)
         await self.database.read(self._check_room, principal, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         checker = self._clip_checker if are_clips else self._checker

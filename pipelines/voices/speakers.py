@@ -51,7 +51,7 @@ class Speakers:
         or EngineLost."""
         workspace_id = principal.workspace_id
         identity = operation.new_id("voice")
-        sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
+        sentence = self._consent.required(workspace_id, new, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
         async with self._billing.checking(workspace_id, least_ms, operation):
             checked = await self._checker.check(files, workspace_id)
