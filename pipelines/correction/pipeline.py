@@ -87,7 +87,7 @@ class CorrectionPipeline:
                 rewriter = Rewriter(helper[0], request, self._config, is_worse)
                 model = helper[1].id
             edits: list[Edit] = []
-            pieces = self._pieces(plan, passages, rules, rewriter, edits)
+            pieces = self._pieces(plan, passages, rewriter, edits)
             first = await anext(pieces)
             undo.pop_all()
         saved = ChatRequest(
@@ -116,12 +116,7 @@ class CorrectionPipeline:
             return None, "no language model can answer now"
 
     async def _pieces(
-        self,
-        plan: Planner,
-        passages: list[Passage],
-        rules: CorrectionRules,
-        rewriter: Rewriter | None,
-        edits: list[Edit],
+        self, plan: Planner, passages: list[Passage], rewriter: Rewriter | None, edits: list[Edit]
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the corrected text piece by piece, and fills `edits` at the end."""
         text = plan.request.text
@@ -135,7 +130,7 @@ class CorrectionPipeline:
         terms: list[Protected] = []  # their places in `ready`
         for piece in passages:
             held = within(protected, piece.start, piece.end)
-            corrections = await self._correct(plan, rules, rewriter, piece, held)
+            corrections = await self._correct(plan, rewriter, piece, held)
             before += (edit.moved(piece.start) for edit in corrections)
             terms += (
                 term.moved(len(ready)) for term in carried(held, corrections) if term.start >= 0
@@ -160,16 +155,12 @@ class CorrectionPipeline:
                 yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
 
     async def _correct(
-        self,
-        plan: Planner,
-        rules: CorrectionRules,
-        rewriter: Rewriter | None,
-        piece: Passage,
-        held: list[Protected],
+        self, plan: Planner, rewriter: Rewriter | None, piece: Passage, held: list[Protected]
     ) -> list[Edit]:
         """Finds the edits of all steps except the dictionary; none changes `held`."""
         if not piece.is_prose:
             return []
+        rules = self._rules()  # loaded by `start`
         request = plan.request
         owner = request.workspace_id
         text = request.text[piece.start : piece.end]

@@ -71,7 +71,7 @@ class CorrectionRules:
             )
             for use, pairs in ((True, words.contractions), (False, words.expansions))
         }
-        self._speller = Speller(self._statistics, words.confusables, words.proper)
+        self._speller = Speller(self._statistics, words)
         self._words = words
         # Words that count as English, however they are spelled.
         self._accepted = {*words.apostrophes, *words.respellings, *words.abbreviations}
