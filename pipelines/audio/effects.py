@@ -100,11 +100,7 @@ def measure_lufs(blocks: Iterable[Pcm], sample_rate: int) -> Generator[Pcm, None
 
 
 def limit(
-    blocks: Iterable[Pcm],
-    sample_rate: int,
-    gain_db: float = 0.0,
-    *,
-    oversampling: int = _OVERSAMPLING,
+    blocks: Iterable[Pcm], sample_rate: int, gain_db: float, oversampling: int = _OVERSAMPLING
 ) -> Iterator[Pcm]:
     """Amplifies a whole signal and limits it by a `TruePeakLimiter`."""
     limiter = TruePeakLimiter(sample_rate, oversampling)

@@ -37,12 +37,7 @@ class Evolution:
 
     @classmethod
     def resume(
-        cls,
-        space: StyleSpace,
-        state: EvolutionState,
-        population: int,
-        seed: int,
-        min_step: float = 0.0,
+        cls, space: StyleSpace, state: EvolutionState, population: int, seed: int, min_step: float
     ) -> "Evolution":
         """Continue from a `state` in the same space, with no shorter steps."""
         parts = []
