@@ -100,7 +100,7 @@ class Fit:
         self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
         floor = max(config.min_quality, prior.quality_of(self._native) - QUALITY_SLACK)
         wanted = config.model_copy(update={"min_quality": floor})
-        self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
+        self._search = Search(prior, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # names of voices by rated trial

@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 from configs.schema.voices import FitConfig
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, levelled
 from pipelines.voices.fitting.features import SOUND_SIZE, TargetSpeaker, pitch_statistics
-from pipelines.voices.fitting.prior import MixturePrior
+from pipelines.voices.fitting.prior import FittingPrior, MixturePrior
 from pipelines.voices.fitting.search.cma_es import Evolution
-from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
+from pipelines.voices.fitting.search.style_space import Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate
 from pipelines.voices.fitting.trials import Outcome
 
@@ -77,16 +77,16 @@ class Search:
 
     def __init__(
         self,
-        space: StyleSpace,
-        mixtures: MixturePrior,
+        prior: FittingPrior,
         speaker: TargetSpeaker,
         config: FitConfig,
         state: SearchState | None,
     ) -> None:
         """Continue from `state`; blocking, a second."""
         pitch = np.array(pitch_statistics(speaker.pitches))
+        space = prior.space
         self._space = space
-        self._prior = mixtures.observations(space)
+        self._prior = prior.mixtures.observations(space)
         self._target = speaker.embedding.astype(np.float64)
         self._min_quality = config.min_quality
         self._pitch = np.nan_to_num(pitch)
@@ -94,15 +94,12 @@ class Search:
         self._rarity = RARITY / space.size * space.rarity  # cost of a step in each direction
         self._population = max(config.generation, MIN_POPULATION)
         self._seed = config.seed
-        self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
+        self.state = state or self._start(prior.mixtures, speaker.spectrum.astype(np.float64))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
         """Makes the evolution, with steps of STEP or more: predictions shrink a population."""
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
-
-    def _store(self, evolution: Evolution) -> None:
-        self.state.centre, self.state.evolution = evolution.mean, evolution.state()
 
     def _start(self, mixtures: MixturePrior, spectrum: Vectors) -> SearchState:
         surrogate = Surrogate(self._prior, own=False)
@@ -181,7 +178,8 @@ class Search:
         first[: len(speaks)][~speaks] = first.max() + SILENCE_COST
         evolution.tell(points, first)
         evolution.evolve(costs, PREDICTED_GENERATIONS)
-        self._store(evolution)
+        self.state.centre = evolution.mean
+        self.state.evolution = evolution.state()
 
     def _predicted_costs(
         self, surrogate: Surrogate, begin: Vectors, reach: float
