@@ -18,8 +18,7 @@ MOST_PITCH_FRAMES = 1000
 MIN_PERIODICITY = 0.6  # minimum for a frame that has a pitch
 NEAR_BEST = 0.85  # least likelihood of a period, relative to the likeliest
 
-Speech = NDArray[np.bool_]
-"""Whether each frame of the detector holds speech."""
+Speech = NDArray[np.bool_]  # whether each frame of the detector holds speech
 
 
 def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:

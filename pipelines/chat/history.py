@@ -34,8 +34,7 @@ TOKENS_PER_PROMPT = 64  # instructions that a template adds by itself
 MB = 1_000_000
 
 KEPT = "kept"  # key in an answer's extras for data that no model reads
-TurnName = tuple[UUID, str]
-"""A chat and the name of one of its turns."""
+TurnName = tuple[UUID, str]  # a chat and the name of one of its turns
 
 M = TypeVar("M", ChatMessage, ChatEntry)
 

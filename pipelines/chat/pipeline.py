@@ -39,8 +39,7 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MODEL = "svc/slm-3b-int4"
-"""Id that clients hard-code: any available model answers it."""
+DEFAULT_MODEL = "svc/slm-3b-int4"  # id that clients hard-code: any available model answers it
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 MOST_REDACTED = 65_000  # tokens of all messages of a turn: half a second of work

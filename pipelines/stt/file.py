@@ -80,8 +80,7 @@ class RecognisedLanguage:
     grade: Grade | None  # None where it was not measured
 
 
-HeardSegment = tuple[str, Segment]
-"""A segment with the language in which it was recognised."""
+HeardSegment = tuple[str, Segment]  # a segment with the language in which it was recognised
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
 
-Frame = str | bytes
-"""A message to the client: JSON, or binary."""
+Frame = str | bytes  # a message to the client: JSON, or binary
 
 Send = Callable[[Frame], Awaitable[None]]
 
