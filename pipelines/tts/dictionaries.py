@@ -38,7 +38,7 @@ def content_about(dictionary_id: UUID) -> str:
 
 
 class Dictionaries:
-    """Stores dictionaries. Methods raise DatabaseUnavailable, or NotFound for other workspaces'."""
+    """Stores dictionaries. Methods raise DatabaseUnavailable, or NotFound in other workspaces."""
 
     def __init__(self, database: Database, encryption: Encryption) -> None:
         self._database = database
