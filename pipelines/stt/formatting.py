@@ -38,10 +38,7 @@ def mean_confidence(words: Sequence[Word]) -> float:
 
 
 def formatted(
-    transcript: Transcript,
-    form: TranscriptStyle,
-    masks: Redactor | None = None,
-    urgency: int = FINAL,
+    transcript: Transcript, form: TranscriptStyle, masks: Redactor | None, urgency: int
 ) -> Transcript:
     """Masks what `masks` finds and formats the text, in languages with spaces between words. May
     take a second at the first text of a language."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.stt.base import Segment, Transcript, Word
+from models.stt.base import FINAL, Segment, Transcript, Word
 from models.stt.options import TranscriptStyle
 from pipelines.stt.formatting import formatted
 
@@ -25,9 +25,9 @@ def transcript(text: str, language: str = "en", *, timed: bool = True) -> Transc
 
 def written(text: str, form: TranscriptStyle, language: str = "en") -> str:
     """The text with and without times, which must be the same."""
-    (timed,) = formatted(transcript(text, language), form).segments
+    (timed,) = formatted(transcript(text, language), form, None, FINAL).segments
     assert " ".join(word.word for word in timed.words) == timed.text
-    (untimed,) = formatted(transcript(text, language, timed=False), form).segments
+    (untimed,) = formatted(transcript(text, language, timed=False), form, None, FINAL).segments
     assert (untimed.text, untimed.words) == (timed.text, ())
     return timed.text
 
@@ -75,7 +75,8 @@ def test_long_numbers_are_one_number_only_if_nothing_else_is_meant() -> None:
 
 
 def test_a_number_has_the_time_of_all_its_words() -> None:
-    (segment,) = formatted(transcript("about nine hundred five people"), NUMERALS).segments
+    spoken = transcript("about nine hundred five people")
+    (segment,) = formatted(spoken, NUMERALS, None, FINAL).segments
     assert [(word.word, word.start, word.end) for word in segment.words] == [
         ("about", 0, 1),
         ("905", 1, 4),

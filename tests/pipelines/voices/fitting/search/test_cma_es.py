@@ -70,15 +70,17 @@ def test_candidates_stay_within_bounds() -> None:
 def test_an_evolution_resumed_twice_with_one_seed_asks_for_equal_points() -> None:
     one = evolution()
     one.evolve(distance, 7)
-    first = Evolution.resume(SPACE, one.state(), 16, seed=5)
-    second = Evolution.resume(SPACE, first.state(), 16, seed=5)
+    first = Evolution.resume(SPACE, one.state(), 16, seed=5, min_step=0.0)
+    second = Evolution.resume(SPACE, first.state(), 16, seed=5, min_step=0.0)
     for _ in range(3):
         points = first.ask()
         np.testing.assert_array_equal(points, second.ask())
         first.tell(points, distance(points))
         second.tell(points, distance(points))
-    again = Evolution.resume(SPACE, one.state(), 16, seed=6)
-    assert not np.array_equal(again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5).ask())
+    again = Evolution.resume(SPACE, one.state(), 16, seed=6, min_step=0.0)
+    assert not np.array_equal(
+        again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5, min_step=0.0).ask()
+    )
 
 
 @pytest.mark.slow
