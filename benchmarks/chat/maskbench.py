@@ -135,10 +135,7 @@ def _shape(reason: str) -> str:
 
 
 def _report(
-    kinds: dict[str, Counter[str]],
-    reasons: dict[str, Counter[str]],
-    times: list[float],
-    most: int,
+    kinds: dict[str, Counter[str]], reasons: dict[str, Counter[str]], times: list[float], most: int
 ) -> None:
     print(f"{'':16}{'schemas':>9}" + "".join(f"{kind:>20}" for kind in KINDS))
     for source, counts in sorted(kinds.items(), key=lambda item: item[0] == "all"):

@@ -24,14 +24,7 @@ from configs.settings import OWNER, PROJECT_DIR, load_settings
 from deployments import main as program
 from deployments.cluster import serve_api
 from deployments.cluster.readiness import readyz
-from deployments.main import (
-    announce,
-    doubts,
-    prepare_database,
-    show_notes,
-    wait_until_ready,
-    watch,
-)
+from deployments.main import announce, doubts, prepare_database, show_notes, wait_until_ready, watch
 from deployments.rollout.deploy import GB, RAY_BYTES, REPLICA_BYTES, memory_warning
 from deployments.rollout.serve_config import read_config
 from tests.deployments.forked import run_forked
@@ -119,8 +112,7 @@ def test_a_signal_whose_exception_is_dropped_interrupts_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)],
+    "module", ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)]
 )
 def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int, module: str) -> None:
     program = partial(run_program, tmp_path, module=module)
@@ -162,12 +154,7 @@ def test_a_misspelt_option_is_a_usage_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "public_url", "expected"),
-    [
-        ("127.0.0.1", "", 0),
-        ("0.0.0.0", "", 1),
-        ("::", "", 1),
-        ("::", "https://speech.example", 0),
-    ],
+    [("127.0.0.1", "", 0), ("0.0.0.0", "", 1), ("::", "", 1), ("::", "https://speech.example", 0)],
 )
 def test_a_wildcard_host_without_a_public_url_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, public_url: str, expected: int

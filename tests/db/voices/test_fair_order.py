@@ -31,8 +31,7 @@ async def add_voices(database: Database, workspace_id: int, count: int, first: i
     """Adds `count` voices that were requested one second after another, from `first` on."""
     return [
         await add(
-            database,
-            new_voice(workspace_id, created_at=NOW + timedelta(seconds=first + number)),
+            database, new_voice(workspace_id, created_at=NOW + timedelta(seconds=first + number))
         )
         for number in range(count)
     ]

@@ -153,9 +153,7 @@ async def logged_in(email: str, password: str) -> None:
         database.close()
 
 
-def test_a_workspace_whose_keys_are_lost_gets_a_new_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_workspace_whose_keys_are_lost_gets_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:
     key = output_of(capsys, "new-key", "--email", "ann@example.com").strip()
 
     async def name_of() -> str:

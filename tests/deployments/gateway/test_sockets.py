@@ -72,9 +72,7 @@ def cluster_with_gateway(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def site(
-    cluster_with_gateway: tuple[TestCluster, dict[str, str]],
-) -> AsyncIterator[Site]:
+async def site(cluster_with_gateway: tuple[TestCluster, dict[str, str]]) -> AsyncIterator[Site]:
     cluster, environment = cluster_with_gateway
     url = f"http://127.0.0.1:{environment['PORT']}"
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:

@@ -22,13 +22,7 @@ from deployments.replicas.tts import TTSDeployment
 from deployments.rollout.deploy import model_problems
 from models.audio import AudioChunk
 from models.base import RunningCanary
-from models.errors import (
-    EngineError,
-    EngineOverloaded,
-    ModelNotLoaded,
-    PackMissing,
-    UnknownVoice,
-)
+from models.errors import EngineError, EngineOverloaded, ModelNotLoaded, PackMissing, UnknownVoice
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import Segment, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
@@ -132,9 +126,7 @@ async def test_a_canary_that_is_given_up_leaves_the_model_in_place() -> None:
     assert replica.engine() is engine and replica._canary is None
 
 
-async def test_the_model_repeats_what_its_canary_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_model_repeats_what_its_canary_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = await trial(monkeypatch, Failing(EngineError("broken"), 99))
     whole = len(ALTO.text) * 0.06
     for number in range(LEAST_FAILED + 2):

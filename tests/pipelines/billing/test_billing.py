@@ -126,11 +126,7 @@ async def test_a_hold_that_exceeds_the_credit_is_refused_and_counted(bills: Bill
 
 async def test_usage_is_recorded_also_when_prices_are_zero(database: FlakyDatabase) -> None:
     free = Prices(
-        chat_token=0,
-        embedding_thousand_tokens=0,
-        tts_character=0,
-        stt_second=0,
-        custom_voice=0,
+        chat_token=0, embedding_thousand_tokens=0, tts_character=0, stt_second=0, custom_voice=0
     )
     hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50, Operation())
     assert await hold.capture(40) == 0
@@ -215,9 +211,7 @@ async def test_a_charge_is_refunded_when_the_repeated_request_fails(
     assert await (await hold_again()).capture(100) == 1500
 
 
-async def test_only_new_requests_need_credit_before_the_work(
-    bills: Billing,
-) -> None:
+async def test_only_new_requests_need_credit_before_the_work(bills: Billing) -> None:
     spent = await bills.hold(WORKSPACE, "voice", 4, Operation())
     held = await bills.hold(WORKSPACE, "stt", 9_999_990, operation=Operation(name="died"))
     await bills.check_credit(WORKSPACE, "stt", 10, Operation())

@@ -11,12 +11,7 @@ from db.database import Database, utc_now
 from db.idempotency import IdempotentAnswer
 from db.retention import AT_ONCE, delete_older
 from pipelines.billing import idempotency
-from pipelines.billing.idempotency import (
-    LEASE,
-    ROW_BYTES,
-    Claim,
-    IdempotencyStore,
-)
+from pipelines.billing.idempotency import LEASE, ROW_BYTES, Claim, IdempotencyStore
 from pipelines.errors import AnswerNotKept, RequestRunning
 from pipelines.storage.files import PIECE_BYTES
 from tests.db.test_chats import add_workspace

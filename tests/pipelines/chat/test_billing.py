@@ -98,11 +98,7 @@ async def test_an_aborted_chat_pays_for_its_tokens(pipeline_of: Make, database: 
     await anext(deltas)
     await anext(deltas)
     await deltas.aclose()
-    assert (await settled(pipeline, database))[-1] == (
-        "capture",
-        PROMPT + 2,
-        (PROMPT + 2) * PRICE,
-    )
+    assert (await settled(pipeline, database))[-1] == ("capture", PROMPT + 2, (PROMPT + 2) * PRICE)
 
 
 async def test_a_chat_aborted_before_sending_its_first_delta_pays_it(

@@ -327,10 +327,7 @@ async def test_expired_idempotent_responses_and_files_are_deleted(
 
 
 async def test_a_failed_housekeeping_task_does_not_stop_the_others(
-    housekeeper: Housekeeper,
-    database: Database,
-    files: Files,
-    monkeypatch: pytest.MonkeyPatch,
+    housekeeper: Housekeeper, database: Database, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> int:
         raise DatabaseUnavailable("down")

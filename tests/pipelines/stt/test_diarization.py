@@ -153,10 +153,7 @@ def test_without_speaker_embeddings_all_words_have_one_speaker() -> None:
 def test_a_segment_without_word_times_stays_one_utterance() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
     whole = [Segment("one", 0, 6, -0.1, 0), Segment("two", 6.5, 12, -0.1, 0)]
-    assert [one.text for one in clustered(whole, voices)] == [
-        "one",
-        "two",
-    ]
+    assert [one.text for one in clustered(whole, voices)] == ["one", "two"]
 
 
 def test_words_outside_of_all_windows_get_the_speaker_of_the_nearest() -> None:
@@ -251,11 +248,7 @@ def test_known_speakers_have_their_names_and_others_the_free_letters() -> None:
         )
         for name, start in (("A", 0), ("Ben", 10))
     ]
-    assert said(clustered([segment], voices, known)) == [
-        ("A", "0"),
-        ("B", "1"),
-        ("Ben", "2"),
-    ]
+    assert said(clustered([segment], voices, known)) == [("A", "0"), ("B", "1"), ("Ben", "2")]
     session = SpeakerLabels(known, 0.8)
     told = [set(session.label(*part_of(segment, voices, start, start + 4))) for start in (10, 5, 0)]
     assert told == [{"Ben"}, {"B"}, {"A"}]

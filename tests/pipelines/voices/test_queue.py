@@ -288,9 +288,7 @@ async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(
     assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
 
 
-async def test_a_voice_in_a_long_queue_is_not_hopeless(
-    backend: VoiceBackend,
-) -> None:
+async def test_a_voice_in_a_long_queue_is_not_hopeless(backend: VoiceBackend) -> None:
     first = await backend.add()
     await backend.open_workspace()
     last = await backend.add()

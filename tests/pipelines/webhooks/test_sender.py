@@ -119,9 +119,7 @@ async def test_dns_rebinding_to_a_non_public_address_is_refused(
     assert [one.error for one in answers] == [None, "refused_address", "refused_address"]
 
 
-async def test_a_connection_closed_meanwhile_costs_no_attempt(
-    authority: Authority,
-) -> None:
+async def test_a_connection_closed_meanwhile_costs_no_attempt(authority: Authority) -> None:
     connections: set[object] = set()
     seen = 0
 

@@ -96,9 +96,7 @@ async def test_smollm3_decoding_matches_the_transformers_library(tmp_path: Path)
     made.close()
 
 
-async def test_the_same_seed_gives_the_same_answer_in_any_batch(
-    engine: TransformersEngine,
-) -> None:
+async def test_the_same_seed_gives_the_same_answer_in_any_batch(engine: TransformersEngine) -> None:
     request = ask("Name an animal.", seed=7, temperature=1.2, top_k=0, top_p=1.0, max_tokens=20)
     alone = await text_of(engine, request)
     others = [text_of(engine, ask("Tell more.", temperature=1.0, max_tokens=9)) for _ in range(3)]
