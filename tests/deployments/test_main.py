@@ -319,24 +319,16 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
         (b"<html>", None),  # another program
     ],
 )
-def test_degraded_stores_are_read_from_readyz(body: bytes, expected: list[str] | None) -> None:
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        url = f"http://127.0.0.1:{server.server_port}/readyz"
-        answering = threading.Thread(target=server.handle_request)
-        answering.start()
-        response = readyz(url)
-        assert (None if response is None else response.get("degraded", [])) == expected
-        answering.join()
-    assert readyz(url) is None  # the server has ended
+def test_degraded_stores_are_read_from_readyz(
+    service: "Service", body: bytes, expected: list[str] | None
+) -> None:
+    service.body = body
+    url = f"http://127.0.0.1:{service.server_port}/readyz"
+    response = readyz(url)
+    assert (None if response is None else response.get("degraded", [])) == expected
+    service.shutdown()
+    service.server_close()
+    assert readyz(url) is None
 
 
 class Service(HTTPServer):
@@ -347,6 +339,7 @@ class Service(HTTPServer):
         self.down: set[str] = set()
         self.message = "not ready: {}"
         self.gateway_status = 200
+        self.body: bytes | None = None  # in place of its own
         self.applications: dict[str, Any] = {}
 
 
@@ -361,7 +354,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = {"applications": self.server.applications}
         self.send_response(503 if missing else self.server.gateway_status)
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
+        self.wfile.write(self.server.body or json.dumps(body).encode())
 
     def log_message(self, format: str, *args: object) -> None:
         pass

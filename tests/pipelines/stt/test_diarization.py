@@ -254,6 +254,10 @@ def test_known_speakers_have_their_names_and_others_the_free_letters() -> None:
     assert told == [{"Ben"}, {"B"}, {"A"}]
 
 
+QUESTION = "Good morning, have you seen the letter?"
+ANSWER = "No, I was away until this afternoon."
+
+
 @cache
 def kokoro(voice: str, text: str) -> Pcm:
     engine, _ = loaded("kokoro")
@@ -266,10 +270,7 @@ async def test_two_synthesised_voices_are_separated_into_speakers() -> None:
     encoder = configured(SPEAKER, "resemblyzer")
     transcriber = LocalSTTModel(*described(STT, "whisper_base"), encoder)
     vad = configured(VAD, "silero")
-    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
-    man, woman = (
-        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
-    )
+    man, woman = kokoro("am_adam", QUESTION), kokoro("af_heart", ANSWER)
     pause = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
     pcm = np.concatenate([man, pause, woman, pause, man])
     pipeline = TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles())
@@ -289,15 +290,12 @@ async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one
     encoder = configured(SPEAKER, "resemblyzer")
     transcriber = LocalSTTModel(*described(STT, "whisper_base"))
     vad = configured(VAD, "silero")
-    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
-    man, woman = (
-        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
-    )
+    man, woman = kokoro("am_adam", QUESTION), kokoro("af_heart", ANSWER)
     pause = np.zeros(STT_SAMPLE_RATE, np.float32)
     checker = SampleChecker(AudioDecoder(), vad, lambda: encoder, RULES)
     with pytest.raises(InvalidAudio, match="more than one speaker"):
         speakers.voice_of([np.concatenate([man, man, pause, woman, woman])], checker)
-    enrolled = speakers.voice_of([kokoro("af_heart", texts[0])], checker).astype(np.float64)
+    enrolled = speakers.voice_of([kokoro("af_heart", QUESTION)], checker).astype(np.float64)
     known = (SpeakerVoice(enrolled, math.inf, "Ann"),)
     config = load_yaml(ListeningConfig, "listening")
     heard: list[LiveTranscript] = []
