@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlmodel import Session, SQLModel, col, select, update
+from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
 from configs.schema.platform import RetentionConfig
@@ -48,16 +48,12 @@ async def _workspace(database: Database) -> int:
     return workspace_id
 
 
-async def _add(database: Database, *new: SQLModel) -> None:
-    await database.run(lambda session: session.add_all(new))
-
-
 async def _event(database: Database, workspace_id: int) -> str:
     """An event with a pending delivery to one webhook."""
     event = NewEvent("tts.completed", {"text": "pelican"})
     url = "https://a.example"
     hook = Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=[event.kind])
-    await _add(database, hook)
+    await database.run(Session.add, hook)
     event_id = await database.run(add_event, workspace_id, event, plain)
     assert event_id is not None
     return event_id
@@ -189,7 +185,7 @@ async def test_a_revoked_api_key_is_deleted_after_the_retention_period(
             scopes=[],
             revoked_at=revoked_at,
         )
-        await _add(database, key)
+        await database.run(Session.add, key)
     assert (await housekeeper.run_once())["revoked_keys"] == 1
     assert set(await rows(database, select(ApiKey.name))) == {"young", "live"}
 
@@ -206,7 +202,7 @@ async def test_expired_client_secrets_are_deleted(
             configuration=b"{}",
             expires_at=utc_now() + timedelta(minutes=minutes),
         )
-        await _add(database, secret)
+        await database.run(Session.add, secret)
     assert (await housekeeper.run_once())["client_secrets"] == 1
     assert await rows(database, select(ClientSecret.digest)) == [b"live"]
 
@@ -234,7 +230,7 @@ async def test_unused_chats_are_deleted_after_the_retention_period(
     for chat_id, age in ((old, 91), (young, 89)):
         moment = utc_now() - timedelta(days=age)
         chat = Chat(id=chat_id, workspace_id=workspace_id, title="", updated_at=moment)
-        await _add(database, chat)
+        await database.run(Session.add, chat)
     await Housekeeper(
         database, files, RetentionConfig(chat_days=days, event_days=30, delivery_days=90)
     ).run_once()
@@ -256,7 +252,7 @@ async def test_expired_idempotent_responses_and_files_are_deleted(
             headers=[],
             expires_at=utc_now() + timedelta(hours=hours),
         )
-        await _add(database, answer)
+        await database.run(Session.add, answer)
     done = await housekeeper.run_once()
     assert (done["files"], done["answers"]) == (1, 1)
     assert [path.name for path in (tmp_path / "files").rglob("file_*")] == [kept]

@@ -25,7 +25,6 @@ from models.errors import (
 from models.llm.base import ChatMessage, GenerationRequest
 from models.weights.store import WeightStore
 from tests.models.weights.one_folder import OneFolder
-from tests.patience import PATIENCE_S
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
 pytestmark = pytest.mark.gpu
@@ -208,9 +207,7 @@ async def test_closing_a_stream_removes_it_from_the_batch(engine: TransformersEn
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not done():
-            await asyncio.sleep(0.01)
+    await until(done)
 
 
 async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
