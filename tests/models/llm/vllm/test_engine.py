@@ -14,8 +14,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from jsonschema import validate  # type: ignore[import-untyped]
 
-from tests.patience import until
-
 # To start takes a minute: three processes import vLLM.
 pytestmark = [pytest.mark.vllm, pytest.mark.weights, pytest.mark.timeout(1200)]
 HANDLERS = {signum: signal.getsignal(signum) for signum in (signal.SIGTERM, signal.SIGINT)}
@@ -56,7 +54,9 @@ def core_processes(parent: int) -> list[int]:
 
 
 async def until_dead(pids: list[int]) -> None:
-    await until(lambda: not any(map(is_alive, pids)), every_s=0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        while any(is_alive(pid) for pid in pids):
+            await asyncio.sleep(0.1)
 
 
 def is_alive(pid: int) -> bool:
@@ -153,7 +153,9 @@ async def test_closing_a_stream_stops_its_generation(engine: VllmEngine) -> None
     async with aclosing(engine.generate(ask("Tell a long story.", temperature=1.0))) as stream:
         await anext(stream)
     llm = engine._batch._llm
-    await until(lambda: not llm.get_num_unfinished_requests())
+    async with asyncio.timeout(PATIENCE_S):
+        while llm.get_num_unfinished_requests():
+            await asyncio.sleep(0.01)
 
 
 def test_signal_handlers_stay_those_of_the_service(engine: VllmEngine) -> None:
