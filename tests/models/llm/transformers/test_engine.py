@@ -4,7 +4,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from models.errors import (
 from models.llm.base import ChatMessage, GenerationRequest
 from models.weights.store import WeightStore
 from tests.models.weights.one_folder import OneFolder
+from tests.patience import until
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
 pytestmark = pytest.mark.gpu
@@ -204,10 +205,6 @@ async def test_closing_a_stream_removes_it_from_the_batch(engine: TransformersEn
     scheduler = engine._batch._manager.batch_processor.scheduler
     await until(lambda: not scheduler.active_requests)
     assert not engine._batch._router.streams
-
-
-async def until(done: Callable[[], bool]) -> None:
-    await until(done)
 
 
 async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
