@@ -89,10 +89,7 @@ async def transcribe(
 
 
 def transcribe_alone(
-    engine: STTEngine,
-    pcm: Pcm,
-    language: str | None = "en",
-    options: RecognitionOptions = PLAIN,
+    engine: STTEngine, pcm: Pcm, language: str | None = "en", options: RecognitionOptions = PLAIN
 ) -> str:
     """The text of the engine alone."""
     (transcript,) = engine.transcribe([TranscriptionRequest(pcm, language, options=options)])

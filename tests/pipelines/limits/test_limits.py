@@ -68,9 +68,7 @@ def test_the_number_of_windows_in_memory_is_bounded(windows: Windows) -> None:
     assert len(windows._windows) == MAX_WINDOWS
 
 
-def test_a_count_learned_from_another_process_never_lowers_the_own_count(
-    windows: Windows,
-) -> None:
+def test_a_count_learned_from_another_process_never_lowers_the_own_count(windows: Windows) -> None:
     windows.hit(Hit("a", 5, cost=2))
     windows.learn("a", 1, 30, 1031)
     assert windows.hit(Hit("a", 5, cost=0)).remaining == 3

@@ -95,10 +95,7 @@ def model(folder: Path) -> csm_network.CsmModel:
 
 
 def test_the_engine_declares_where_it_computes(
-    config: CsmConfig,
-    folder: Path,
-    model: csm_network.CsmModel,
-    monkeypatch: pytest.MonkeyPatch,
+    config: CsmConfig, folder: Path, model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs load models of the CPU again, for a lower priority, and share those of a GPU."""
     assert model.device == "cpu"

@@ -11,10 +11,7 @@ from configs.schema.voices import FitConfig
 from pipelines.voices.fitting.checkpoint import read_checkpoint
 from pipelines.voices.fitting.fit import FitProgress
 from pipelines.voices.fitting.search import search as search_module
-from pipelines.voices.fitting.search.cma_es import (
-    BOUND,
-    Evolution,
-)
+from pipelines.voices.fitting.search.cma_es import BOUND, Evolution
 from pipelines.voices.fitting.search.search import MIN_POPULATION
 from pipelines.voices.fitting.search.style_space import HALF, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
@@ -103,9 +100,7 @@ def test_each_trial_of_a_generation_has_a_different_sentence() -> None:
 
 
 @pytest.mark.slow
-def test_the_search_moves_away_from_styles_without_speech(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_search_moves_away_from_styles_without_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "PREDICTED_GENERATIONS", 0)
     config = SHORT.model_copy(update={"generation": MIN_POPULATION})
     surrogate = Surrogate(prior().mixtures.observations(SPACE), own=False)
