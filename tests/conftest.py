@@ -93,14 +93,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest deselects tests by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that use the cluster of tests/deployments/conftest.py."""
-    for item in items:
-        if "ray_cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.cluster)
-
-
 @pytest.hookimpl(trylast=True)  # after the fixtures of the session have ended
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Deletes the logs of Ray unless a test failed."""
