@@ -13,13 +13,7 @@ from models.stt.base import Word
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, mean_confidence, separator_of
-from pipelines.stt.subtitles import (
-    MAX_CUE_CHARACTERS,
-    paragraphs_of,
-    sentences_of,
-    to_srt,
-    to_vtt,
-)
+from pipelines.stt.subtitles import MAX_CUE_CHARACTERS, paragraphs_of, sentences_of, to_srt, to_vtt
 
 Answer = dict[str, Any]
 CHANNELS = {"A": "1", "B": "2"}

@@ -9,13 +9,7 @@ from starlette.types import Scope
 
 from api.dialects.requests import short_token
 from api.elevenlabs.options import ALWAYS, KEY_HEADER, SCHEMES
-from api.http.routing import (
-    GuardedRoute,
-    InfrastructureDep,
-    PlatformDep,
-    PrincipalDep,
-    make_router,
-)
+from api.http.routing import GuardedRoute, InfrastructureDep, PlatformDep, PrincipalDep, make_router
 from api.native.speech import TEXT_CHARACTERS
 from db.database import utc_now
 from models.base import ModelInfo

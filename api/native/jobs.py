@@ -14,13 +14,7 @@ from starlette.responses import Response
 from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
 from api.http.errors import InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.uploads import (
-    BINARY,
-    MultipartForm,
-    UploadLimits,
-    form_schema,
-    receive_form,
-)
+from api.http.uploads import BINARY, MultipartForm, UploadLimits, form_schema, receive_form
 from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
@@ -30,12 +24,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import to_usd
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
-from pipelines.jobs.book_voices import (
-    ChapterVoice,
-    chapter_voices,
-    first_voice,
-    language_warnings,
-)
+from pipelines.jobs.book_voices import ChapterVoice, chapter_voices, first_voice, language_warnings
 from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
 from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx

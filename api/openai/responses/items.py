@@ -14,13 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, mode
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError
-from api.native.chat.schemas import (
-    MAX_MESSAGES,
-    CallArguments,
-    RefusalPart,
-    joins,
-    without_parts,
-)
+from api.native.chat.schemas import MAX_MESSAGES, CallArguments, RefusalPart, joins, without_parts
 from models.llm.base import ChatMessage
 from pipelines.chat.history import SavedAnswer, TurnName
 from pipelines.chat.pipeline import Completion

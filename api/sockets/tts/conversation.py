@@ -23,12 +23,7 @@ from api.sockets.tts.events import (
 )
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import (
-    MAX_CONTEXTS,
-    ContextFault,
-    SpeakingContext,
-    SpeechStream,
-)
+from pipelines.tts.session import MAX_CONTEXTS, ContextFault, SpeakingContext, SpeechStream
 
 ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
