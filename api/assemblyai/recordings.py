@@ -161,9 +161,7 @@ async def _check_recording(url: str, caller: Caller, infrastructure: Infrastruct
 
 @router.get(TRANSCRIPTS, summary="List transcripts, for AssemblyAI's clients")
 async def list_transcripts(
-    caller: CallerDep,
-    infrastructure: InfrastructureDep,
-    query: Annotated[ListQuery, Query()],
+    caller: CallerDep, infrastructure: InfrastructureDep, query: Annotated[ListQuery, Query()]
 ) -> Answer:
     """Transcripts come newest first. `prev_url` leads to older ones, `next_url` to newer ones."""
     rows = await caller.speech.jobs.list_requested(
@@ -220,8 +218,7 @@ async def get_transcript(transcript_id: UUID, caller: CallerDep) -> Response:
 
 
 @router.delete(
-    f"{TRANSCRIPTS}/{{transcript_id:uuid}}",
-    summary="Delete a transcript, for AssemblyAI's clients",
+    f"{TRANSCRIPTS}/{{transcript_id:uuid}}", summary="Delete a transcript, for AssemblyAI's clients"
 )
 async def delete_transcript(transcript_id: UUID, caller: CallerDep) -> Answer:
     """Deletes all content except the upload, which is deleted a day after it was sent.
@@ -244,10 +241,7 @@ Part = Literal["sentences", "paragraphs", "srt", "vtt", "word-search"]
     responses={200: {"content": dict.fromkeys(MEDIA_TYPES.values(), {})}, **ADDRESS_TOO_LONG},
 )
 async def get_part(
-    transcript_id: UUID,
-    part: Part,
-    caller: CallerDep,
-    query: Annotated[PartQuery, Query()],
+    transcript_id: UUID, part: Part, caller: CallerDep, query: Annotated[PartQuery, Query()]
 ) -> Response:
     """Needs a completed transcript. Subtitles are text, all other parts JSON."""
     requested = await caller.speech.jobs.requested(caller.principal, transcript_id)

@@ -323,11 +323,6 @@ routes = [
         (f"{PREFIX}/stt/turns/websocket", TurnsConversation, InkTurnsQuery),
     )
     for route in dialect_socket(
-        path,
-        "stt",
-        conversation,
-        query.of_socket,
-        SCHEMES,
-        key_queries=("api_key", "access_token"),
+        path, "stt", conversation, query.of_socket, SCHEMES, key_queries=("api_key", "access_token")
     )
 ]

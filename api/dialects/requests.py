@@ -55,8 +55,7 @@ class DialectQuery(BaseModel):
             name for name, field in cls.model_fields.items() if get_origin(field.annotation) is list
         }
         return validated(
-            cls,
-            {name: params.getlist(name) if name in lists else params[name] for name in params},
+            cls, {name: params.getlist(name) if name in lists else params[name] for name in params}
         )
 
     def changed(self, changes: Mapping[str, Any]) -> Self:

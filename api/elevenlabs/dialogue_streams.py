@@ -131,11 +131,7 @@ class DialogueWire(InputWire):
     id_field = "context_id"
 
     def __init__(
-        self,
-        context_id: str,
-        separator: str,
-        record: SpeechRecord | None,
-        query: DialogueQuery,
+        self, context_id: str, separator: str, record: SpeechRecord | None, query: DialogueQuery
     ) -> None:
         super().__init__(context_id, separator, fail=None, record=record)
         self._has_times = query.sync_alignment

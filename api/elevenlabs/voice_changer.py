@@ -22,11 +22,7 @@ from pipelines.stt.formatting import separator_of
 from pipelines.tts.reading import LONGEST_BREAK_S
 
 router = make_router(
-    "ElevenLabs' dialect",
-    scope="tts",
-    further=("stt",),
-    visitors=True,
-    schemes=options.SCHEMES,
+    "ElevenLabs' dialect", scope="tts", further=("stt",), visitors=True, schemes=options.SCHEMES
 )
 
 LEAST_PAUSE_S = 0.5  # the voice makes shorter pauses itself

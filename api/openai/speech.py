@@ -124,11 +124,7 @@ DOCUMENTED = audio_answers(
 DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
 
 
-@router.post(
-    "/openai/v1/audio/speech",
-    summary="Stream speech, for OpenAI's clients",
-    **DOCUMENTED,
-)
+@router.post("/openai/v1/audio/speech", summary="Stream speech, for OpenAI's clients", **DOCUMENTED)
 async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
     """Sends the first audio before the second sentence is synthesised.
 

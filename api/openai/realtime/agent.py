@@ -37,11 +37,7 @@ class Agent:
     """Answers the user by the options of `session`, unless that is a transcription session."""
 
     def __init__(
-        self,
-        socket: SocketSession,
-        services: Services,
-        session: Session,
-        items: ConversationItems,
+        self, socket: SocketSession, services: Services, session: Session, items: ConversationItems
     ) -> None:
         self.session = session
         self.conversation_id = new_id("conv")

@@ -108,7 +108,5 @@ async def create_client_secret(
         timedelta(seconds=body.expires_after.seconds),
     )
     return CreatedClientSecret(
-        value=secret.value,
-        expires_at=int(secret.expires_at.timestamp()),
-        session=session.as_json(),
+        value=secret.value, expires_at=int(secret.expires_at.timestamp()), session=session.as_json()
     )

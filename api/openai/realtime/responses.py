@@ -117,10 +117,7 @@ class OutputItem:
     def event(self, kind: type[OutputEvent], **fields: Any) -> OutputEvent:
         """Creates an event about the item; `fields` are the fields of that kind of event."""
         return kind(
-            response_id=self.response_id,
-            item_id=self.item.id,
-            output_index=self.index,
-            **fields,
+            response_id=self.response_id, item_id=self.item.id, output_index=self.index, **fields
         )
 
 
@@ -128,11 +125,7 @@ class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
     def __init__(
-        self,
-        send: Send,
-        response: RealtimeResponse,
-        feed: ItemFeed | None,
-        pace: WritingPace,
+        self, send: Send, response: RealtimeResponse, feed: ItemFeed | None, pace: WritingPace
     ) -> None:
         """`feed` is None for a response outside the conversation."""
         self.response = response

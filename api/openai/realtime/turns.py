@@ -134,9 +134,7 @@ class UserTurns:
     """
 
     def __init__(
-        self,
-        make_id: Callable[[str], str] = new_id,
-        clock: Callable[[], float] = time.monotonic,
+        self, make_id: Callable[[str], str] = new_id, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.options = TurnOptions()
         self._make_id = make_id

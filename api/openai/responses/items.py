@@ -52,8 +52,7 @@ PartList = Annotated[
     list[Annotated[TextContent | RefusalPart, Field(discriminator="type")]], Field(min_length=1)
 ]
 ContentText = Annotated[
-    str,
-    BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList),
+    str, BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList)
 ]
 
 

@@ -82,10 +82,7 @@ class ItemQuery(CursorQuery):
     summary="List the input items of a stored response",
 )
 async def list_input_items(
-    response_id: str,
-    principal: PrincipalDep,
-    chat: ChatDep,
-    query: Annotated[ItemQuery, Query()],
+    response_id: str, principal: PrincipalDep, chat: ChatDep, query: Annotated[ItemQuery, Query()]
 ) -> CursorPage[InputItem]:
     """Returns what the response read: its input, and the turns that it continues. Instructions are
     not stored."""

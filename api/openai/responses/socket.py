@@ -296,11 +296,6 @@ def _fault(error: ApiError, stream_id: str | None) -> ClientFault:
 routes = socket_routes(
     PATH,
     SocketRoute(
-        "chat",
-        ResponsesConversation,
-        ("chat",),
-        visitors=True,
-        greets=False,
-        has_get=False,
+        "chat", ResponsesConversation, ("chat",), visitors=True, greets=False, has_get=False
     ),
 )

@@ -53,9 +53,7 @@ router = make_router(
     PATH,
     status_code=201,
     response_class=Response,
-    responses={
-        201: {"description": "SDP answer", "content": {"application/sdp": {}}},
-    },
+    responses={201: {"description": "SDP answer", "content": {"application/sdp": {}}}},
     openapi_extra=FORM,
     summary="Create a call over WebRTC",
 )
