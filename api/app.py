@@ -81,10 +81,8 @@ LOCAL_PAGES = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
 
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
-    """Builds the HTTP application over `services`; a process may have several.
-
-    `sees_clients` is False behind a proxy, whose address then replaces the client's.
-    """
+    """Builds the HTTP application over `services`; a process may have several. `sees_clients` is
+    False behind a proxy, whose address then replaces the client's."""
     redact_logs()
     app = routed_app()
     app.state.services = services

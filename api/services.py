@@ -133,10 +133,8 @@ class ClusterControl(Protocol):
         """Returns why deployments do not start, by name, as far as it is known."""
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
-        """Deploys a configuration (YAML); returns success and a report of the changes.
-
-        Raises InvalidRequest for an invalid configuration.
-        """
+        """Deploys a configuration (YAML); returns success and a report of the changes. Raises
+        InvalidRequest for an invalid configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +173,8 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models that pipelines call. The mappings may change while the services exist.
-
-    Callables are called in threads; the first call may load the model.
-    """
+    """Models that pipelines call. The mappings may change while the services exist. Callables are
+    called in threads; the first call may load the model."""
 
     speakers: Mapping[str, TTSModel]
     transcribers: Mapping[str, STTModel]

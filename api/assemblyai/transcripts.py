@@ -83,10 +83,8 @@ class ShownTranscript:
         return write(turns, self._transcript.language, most or MAX_CUE_CHARACTERS)
 
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
-        """Finds words and phrases, regardless of capitals and punctuation.
-
-        Equal phrases count as one. Raises InvalidField.
-        """
+        """Finds words and phrases, regardless of capitals and punctuation. Equal phrases count as
+        one. Raises InvalidField."""
         texts: dict[tuple[str, ...], str] = {}
         for phrase in phrases:
             texts.setdefault(tuple(map(bare_word, phrase.split())), phrase.strip())

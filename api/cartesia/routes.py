@@ -101,10 +101,8 @@ class CartesiaSpeech(LenientModel):
     context_id: str | None = Field(default=None, max_length=256)
 
     async def open(self, caller: Caller, *, is_raw: bool = False) -> SpeechStream:
-        """Opens the speech; `is_raw` allows only formats without a container.
-
-        Raises ApiError, EngineError, PipelineError or DatabaseError.
-        """
+        """Opens the speech; `is_raw` allows only formats without a container. Raises ApiError,
+        EngineError, PipelineError or DatabaseError."""
         audio = self.output_format
         if is_raw and audio.container != "raw":
             raise InvalidField("output_format.container", "must be raw here")

@@ -74,10 +74,8 @@ class _Replacement:
 
 
 def search_hits(words: Sequence[Word], terms: Sequence[str], separator: str) -> list[Json]:
-    """Finds the words that are spelled like each term, best first; blocking.
-
-    Deepgram itself compares sounds instead of spellings.
-    """
+    """Finds the words that are spelled like each term, best first; blocking. Deepgram itself
+    compares sounds instead of spellings."""
     search = _Search([bare_word(word.word) for word in words])
     results = []
     for term in terms:

@@ -383,9 +383,7 @@ def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> di
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:
     """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking.
-
-    Raises ApiError(validation_error) for raw samples without a sample rate.
-    """
+    Raises ApiError(validation_error) for raw samples without a sample rate."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     if query.encoding is not None and query.sample_rate is not None:
         add_wav_header(path, options.ENCODINGS[query.encoding], query.sample_rate)

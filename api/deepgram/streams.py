@@ -234,10 +234,8 @@ class TurnsMessage(SocketMessage):
 
 
 class FluxConversation(ListeningConversation):
-    """A stream of one channel, whose listener reports turns.
-
-    Deepgram's clients keep a muted Flux stream open by pings, which the session does not see.
-    """
+    """A stream of one channel, whose listener reports turns. Deepgram's clients keep a muted Flux
+    stream open by pings, which the session does not see."""
 
     silence = 240.0, "NET-0001: no audio and no message came for 240 seconds", close_codes.INTERNAL
 

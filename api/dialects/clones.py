@@ -39,10 +39,8 @@ async def receive_clips(
     operation: Operation,
     field: str = FILES,
 ) -> AsyncIterator[ReceivedClips]:
-    """Receives a form with recordings: one in `field`, or up to `max_files` in FILES.
-
-    Raises ApiError or the errors of the checks, which then name `field`.
-    """
+    """Receives a form with recordings: one in `field`, or up to `max_files` in FILES. Raises
+    ApiError or the errors of the checks, which then name `field`."""
     most = RULES.max_files if field == FILES else 1
     check_room = partial(custom.check_room, principal, operation)
     async with receive_form(request, UploadLimits(max_files=most), check_room) as form:

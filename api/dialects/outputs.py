@@ -55,11 +55,8 @@ async def voice_for(
 
 
 def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> AvailableVoice:
-    """Picks a voice of the language; if possible, of the same gender and for conversations.
-
-    A name always gets the same voice, and different names mostly different ones. Raises
-    VoiceNotFound.
-    """
+    """Picks a voice of the language; if possible, of the same gender and for conversations. A name
+    always gets the same voice, and different names mostly different ones. Raises VoiceNotFound."""
     speaking = [voice for voice in voices if voice.language == foreign.language]
     candidates = [voice for voice in speaking if voice.info.gender == foreign.gender] or speaking
     if not candidates:
@@ -87,9 +84,7 @@ class SpeechOutput:
         self, sample_rate: int | None = None, bit_rate: int | None = None
     ) -> Callable[[], AudioEncoder]:
         """Returns a function that opens encoders with a sample rate (Hz) and a bit rate (bit/s).
-
-        Raises ApiError(validation_error) for rates that the format does not allow.
-        """
+        Raises ApiError(validation_error) for rates that the format does not allow."""
         rate = sample_rate or self.rates[0]
         if rate not in self.rates:
             rates = ", ".join(map(str, self.rates))
@@ -174,11 +169,8 @@ async def stream_speech(
     answer: type[StreamedResponse] = StreamedResponse,
     media_type: str | None = None,
 ) -> StreamedResponse:
-    """Returns an answer that streams speech, once the first audio is there.
-
-    Raises the errors of `SpeechStream.speak`, or ApiError(validation_error) if the text has nothing
-    to speak.
-    """
+    """Returns an answer that streams speech, once the first audio is there. Raises the errors of
+    `SpeechStream.speak`, or ApiError(validation_error) if the text has nothing to speak."""
     chunks = stream.speak(text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
@@ -203,10 +195,8 @@ def audio_answers(media_types: Iterable[str], description: str | None = None) ->
 
 
 def letters_of(words: Iterable[TimedWord], space: str = " ", from_s: float = 0.0) -> list[Letter]:
-    """Splits words into letters, among which the time of a word is divided equally.
-
-    Times count from `from_s`. Each word is followed by `space`, which has no duration.
-    """
+    """Splits words into letters, among which the time of a word is divided equally. Times count
+    from `from_s`. Each word is followed by `space`, which has no duration."""
     letters: list[Letter] = []
     for word in words:
         if word.mark:

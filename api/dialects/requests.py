@@ -47,10 +47,8 @@ class DialectQuery(BaseModel):
 
     @classmethod
     def of_socket(cls, params: QueryParams) -> Self:
-        """Validates the query of a handshake.
-
-        Raises ApiError(validation_error), which names the parameter.
-        """
+        """Validates the query of a handshake. Raises ApiError(validation_error), which names the
+        parameter."""
         lists = {
             name for name, field in cls.model_fields.items() if get_origin(field.annotation) is list
         }
@@ -65,9 +63,7 @@ class DialectQuery(BaseModel):
 
 def check_model(field: str, families: tuple[str, ...], name: str, model: ModelInfo) -> None:
     """Accepts ids and aliases of the deployed model, and names that begin with one of `families`.
-
-    Raises ApiError(model_not_found).
-    """
+    Raises ApiError(model_not_found)."""
     if not name.startswith(families) and name not in (model.id, *model.aliases):
         message = f"{field}: no model has that name; {', '.join(families)} stand for {model.id}"
         raise ApiError("model_not_found", message, param=field)
@@ -155,10 +151,8 @@ async def short_token(
     *,
     single_use: bool = False,
 ) -> str:
-    """Creates a browser token with those of the `wanted` scopes that the key has.
-
-    Raises ApiError(insufficient_scope) if it has none, or the errors of `ClientSecrets.create`.
-    """
+    """Creates a browser token with those of the `wanted` scopes that the key has. Raises
+    ApiError(insufficient_scope) if it has none, or the errors of `ClientSecrets.create`."""
     scopes = [scope for scope in wanted if scope in principal.scopes]
     if not scopes:
         raise ApiError("insufficient_scope", f"the API key has none of {', '.join(wanted)}")

@@ -280,10 +280,8 @@ class InputWire(ContextWire):
         fail: Callable[[Exception], None] | None,
         record: SpeechRecord | None,
     ) -> None:
-        """Writes the events of a context; `separator` is put between words.
-
-        `fail` ends the socket after an error; None: it stays open. `record` gets the audio.
-        """
+        """Writes the events of a context; `separator` is put between words. `fail` ends the socket
+        after an error; None: it stays open. `record` gets the audio."""
         self._context = {self.id_field: context_id} if context_id else {}
         self._separator = separator
         self._fail = fail

@@ -187,10 +187,8 @@ class RequestLimits:
     async def count_request(
         self, request: Request, principal: Principal, *, is_polled: bool = False
     ) -> None:
-        """Counts a request of the plan. Raises ApiError(rate_limited).
-
-        Requests of a polled router count in a window of their own, which allows more.
-        """
+        """Counts a request of the plan. Raises ApiError(rate_limited). Requests of a polled router
+        count in a window of their own, which allows more."""
         window = await self.hit(principal, is_polled=is_polled)
         context_of(request).rate_window = window
         require_request(window, "this path" if is_polled else "the plan")

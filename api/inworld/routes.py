@@ -128,10 +128,8 @@ class InworldConversation(ContextsConversation):
         del self._creates[context_id]
 
     def _find(self, context_id: str | None) -> SpeakingContext:
-        """Finds a context by its id, which may be left out if only one is open.
-
-        Raises ClientFault.
-        """
+        """Finds a context by its id, which may be left out if only one is open. Raises
+        ClientFault."""
         context = self.contexts.find(context_id)
         if context is not None:
             return context

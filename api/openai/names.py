@@ -26,10 +26,8 @@ class OpenAINames:
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """Returns the voice tier that a speech model's name stands for, None for any tier.
-
-        Raises ApiError(model_not_found).
-        """
+        """Returns the voice tier that a speech model's name stands for, None for any tier. Raises
+        ApiError(model_not_found)."""
         if model is None:
             return None
         tier = self.config.speech_models.get(model)
@@ -37,9 +35,7 @@ class OpenAINames:
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
         """Returns the chat model that a Realtime model's name stands for, and its voice tier.
-
-        Raises ApiError(model_not_found).
-        """
+        Raises ApiError(model_not_found)."""
         if model in self.config.realtime_models:
             return DEFAULT_MODEL, self.config.realtime_models[model]
         return (await self._find_model(model, "chat")).id, None
@@ -115,10 +111,8 @@ def unknown_model(kind: ModelKind | None = None) -> ApiError:
 
 
 def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, list[str]]:
-    """Returns OpenAI's model names by the id of the model that they stand for.
-
-    A voice is always spoken by its own model, whatever model the request names.
-    """
+    """Returns OpenAI's model names by the id of the model that they stand for. A voice is always
+    spoken by its own model, whatever model the request names."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     speaking = [info for info in models if info.kind == "tts"]
     for name, tier in config.speech_models.items():

@@ -200,10 +200,8 @@ def _decode_url(path: Path) -> None:
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:
-    """Returns the decoding profile of that name, or `general` for the name of a model.
-
-    Raises ApiError(model_not_found).
-    """
+    """Returns the decoding profile of that name, or `general` for the name of a model. Raises
+    ApiError(model_not_found)."""
     if model in get_args(ProfileName):
         return cast(ProfileName, model)
     await names.check_transcriber(model)

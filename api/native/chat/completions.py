@@ -256,11 +256,8 @@ def to_chat_request(
 
 
 class CompletionFrames:
-    """Server-sent events of one streamed answer.
-
-    Each event has this API's own fields, and those that OpenAI's clients read in every chunk: one
-    choice, whose delta has a string.
-    """
+    """Server-sent events of one streamed answer. Each event has this API's own fields, and those
+    that OpenAI's clients read in every chunk: one choice, whose delta has a string."""
 
     def __init__(self, completion: Completion) -> None:
         self._completion = completion

@@ -34,9 +34,7 @@ class BatchLine(RequestModel):
 
 def check_ids(path: Path) -> None:
     """Checks that each `custom_id` is unique, so that results can be told apart; blocking.
-
-    Unreadable lines fail later, one by one. Raises ApiError(validation_error).
-    """
+    Unreadable lines fail later, one by one. Raises ApiError(validation_error)."""
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
         if len(line) > MAX_JSON_BYTES:

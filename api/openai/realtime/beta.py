@@ -26,9 +26,7 @@ def is_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
 
 def from_beta(event: dict[str, Any]) -> dict[str, Any]:
     """Returns a client's event with the names of GA, not validated. GA events stay as they are.
-
-    Flat fields are read in GA events too, since other services of this dialect (xAI) use some.
-    """
+    Flat fields are read in GA events too, since other services of this dialect (xAI) use some."""
     if event.get("type") == "transcription_session.update":
         event = {**event, "type": "session.update"}
     for name in ("session", "response"):

@@ -117,10 +117,8 @@ _EVENTS: dict[str, type[ClientEvent]] = {
 
 
 def parse_client_event(text: str) -> ClientEvent:
-    """Parses the text of a message.
-
-    Raises RealtimeFault, which names the event and the field at fault.
-    """
+    """Parses the text of a message. Raises RealtimeFault, which names the event and the field at
+    fault."""
     try:
         event = parse_event(text)
     except ClientFault as fault:

@@ -70,10 +70,8 @@ class InputListener(SocketListener):
         perform: Callable[[list[Effect]], Coroutine[Any, Any, None]],
         last_words: Callable[[], str],
     ) -> None:
-        """Takes no audio until `configure` is called.
-
-        `perform` carries out effects of turns; `last_words` returns the agent's last words.
-        """
+        """Takes no audio until `configure` is called. `perform` carries out effects of turns;
+        `last_words` returns the agent's last words."""
         super().__init__(socket, speech, self.close)
         self._turns = turns
         self._perform = perform
@@ -83,10 +81,8 @@ class InputListener(SocketListener):
         self._idle: asyncio.TimerHandle | None = None
 
     async def configure(self, session: Session) -> None:
-        """Recognises the audio that follows with the settings of the session.
-
-        Raises RealtimeFault, EngineError, or NotFound or InsufficientScope for a speaker.
-        """
+        """Recognises the audio that follows with the settings of the session. Raises RealtimeFault,
+        EngineError, or NotFound or InsufficientScope for a speaker."""
         settings = session.audio.input
         transcription = settings.transcription
         detection = settings.turn_detection
@@ -135,9 +131,7 @@ class InputListener(SocketListener):
 
     async def append(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
         """Takes a piece of the user's audio: int16 at `rate` (Hz), or else in the session's format.
-
-        Raises InsufficientCredit.
-        """
+        Raises InsufficientCredit."""
         assert self._settings is not None
         before_s = self.input.received_s
         if rate is None:
@@ -147,11 +141,8 @@ class InputListener(SocketListener):
         self._uncommitted_s += self.input.received_s - before_s
 
     async def commit_turn(self) -> None:
-        """Ends a turn of the user with the audio appended so far.
-
-        Raises RealtimeFault if that is shorter than MIN_COMMIT_S, or if turns are detected and it
-        has no speech.
-        """
+        """Ends a turn of the user with the audio appended so far. Raises RealtimeFault if that is
+        shorter than MIN_COMMIT_S, or if turns are detected and it has no speech."""
         is_manual = self._turns.options.is_manual
         if not is_manual and not await self.input.wait_until_processed():
             return

@@ -145,10 +145,8 @@ class ActiveResponse:
         self._calls: dict[int, OutputItem] = {}  # by the index that the model gives
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
-        """Generates the answer and sends all events, even if it fails or is cancelled.
-
-        Raises SessionEnded.
-        """
+        """Generates the answer and sends all events, even if it fails or is cancelled. Raises
+        SessionEnded."""
         try:
             with tracing.traced("respond", attributes={"gen_ai.operation.name": "invoke_agent"}):
                 await self._work_on(begin, open_voice)
@@ -385,9 +383,7 @@ class Responses:
 
     async def respond(self, draft_of: str | None = None) -> None:
         """Begins a response to the last item, after the response in progress if there is one.
-
-        `draft_of` is the id of a turn whose draft becomes the answer.
-        """
+        `draft_of` is the id of a turn whose draft becomes the answer."""
         if self._active is None:
             await self._start(ResponseOptions(), draft_of, is_automatic=True)
             return
@@ -491,10 +487,8 @@ class Responses:
         require_request(window)
 
     def _read(self, references: Sequence[AnyItem | ItemReference]) -> list[Item]:
-        """Returns the items that a response reads in place of the conversation.
-
-        Raises ItemNotFound.
-        """
+        """Returns the items that a response reads in place of the conversation. Raises
+        ItemNotFound."""
         return [
             self._feed.items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
             for item in references

@@ -349,10 +349,8 @@ def new_session(
 
 
 def merged(session: S, update: dict[str, Any], *, voice_frozen: bool = False) -> S:
-    """Returns the session after a `session.update`.
-
-    Raises RealtimeFault about a wrong field, or about a change of the voice if `voice_frozen`.
-    """
+    """Returns the session after a `session.update`. Raises RealtimeFault about a wrong field, or
+    about a change of the voice if `voice_frozen`."""
     kind = update.get("type")
     if kind in ("realtime", "transcription") and kind != session.type:
         message = f"Passing a {kind} session update event to a {session.type} session is not"

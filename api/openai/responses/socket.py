@@ -46,8 +46,7 @@ CODES = {  # error codes of sockets that the service closes; others mean "connec
 
 class UnstoredResponses:
     """The conversations of a socket's last responses that are not stored, by response id. Beyond
-    KEPT_TOKENS, the oldest are forgotten.
-    """
+    KEPT_TOKENS, the oldest are forgotten."""
 
     def __init__(self) -> None:
         self._conversations: dict[str, tuple[ChatMessage, ...]] = {}
@@ -266,10 +265,7 @@ class ResponsesConversation(Conversation):
 
 
 def _body_of(event: dict[str, Any]) -> ResponsesBody:
-    """Validates the fields of a request; `stream` has no meaning here.
-
-    Raises ApiError.
-    """
+    """Validates the fields of a request; `stream` has no meaning here. Raises ApiError."""
     if event.pop("generate", None) is False:
         message = "generate: a response without an answer is not supported; omit it"
         raise ApiError("validation_error", message, param="generate")
