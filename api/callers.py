@@ -67,8 +67,7 @@ class Caller:
         )
 
     async def check_credit(self) -> None:
-        """Checks that the credit covers a recording, before it is received. Raises
-        InsufficientCredit or DatabaseUnavailable."""
+        """Checks the credit for a recording. Raises InsufficientCredit or DatabaseUnavailable."""
         await self.speech.transcription.check_credit(self.workspace_id, self.operation)
 
     async def transcribe(

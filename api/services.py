@@ -133,8 +133,7 @@ class ClusterControl(Protocol):
         """Returns why deployments do not start, by name, as far as it is known."""
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
-        """Deploys a configuration (YAML); returns success and a report of the changes. Raises
-        InvalidRequest for an invalid configuration."""
+        """Deploys YAML; returns success and a report of the changes. Raises InvalidRequest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +197,9 @@ def build_services(
     decoder: AudioDecoder | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
-    """Builds all services without waiting for models: a route answers 503 until its model is up.
-
-    A caller that passes a `decoder` closes it; the default one starts its processes with the first
-    audio. Without `limits`, this process counts only its own requests.
-    """
+    """Builds all services without waiting for models: a route answers 503 until its model is up. A
+    caller that passes a `decoder` closes it. Without `limits`, this process counts only its
+    requests."""
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()
     plans = load_plans(settings)

@@ -141,8 +141,7 @@ async def create_transcript(
 
 
 async def _check_recording(url: str, caller: Caller, infrastructure: InfrastructureServices) -> str:
-    """Checks the address of a recording; returns the id of an upload, or "". Raises
-    ApiError(validation_error)."""
+    """Checks an address; returns the id of an upload, or "". Raises ApiError(validation_error)."""
     uploads = _url(infrastructure, f"{UPLOADS}/")
     try:
         if not url.startswith(uploads):

@@ -153,8 +153,7 @@ async def create_token(
 
 
 class AssemblyMessage(SocketMessage):
-    """A message of the client. `UpdateConfiguration` changes parameters of the query for the audio
-    that follows."""
+    """A message of the client. `UpdateConfiguration` changes parameters for later audio."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -219,8 +218,8 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes parameters, or none of them if a value is invalid. Raises the errors of `changed`
-        and of `SocketListener.change`."""
+        """Changes all parameters, or none if one is invalid. Raises ClientFault or an error of
+        CODED."""
         query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
         changes_languages = query.codes != self.query.codes
         await self.turns.change(query.options, changes_languages=changes_languages)

@@ -83,8 +83,7 @@ class ShownTranscript:
         return write(turns, self._transcript.language, most or MAX_CUE_CHARACTERS)
 
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
-        """Finds words and phrases, regardless of capitals and punctuation. Equal phrases count as
-        one. Raises InvalidField."""
+        """Finds phrases, each once, regardless of capitals and punctuation. Raises InvalidField."""
         texts: dict[tuple[str, ...], str] = {}
         for phrase in phrases:
             texts.setdefault(tuple(map(bare_word, phrase.split())), phrase.strip())

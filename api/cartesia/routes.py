@@ -101,8 +101,7 @@ class CartesiaSpeech(LenientModel):
     context_id: str | None = Field(default=None, max_length=256)
 
     async def open(self, caller: Caller, *, is_raw: bool = False) -> SpeechStream:
-        """Opens the speech; `is_raw` allows only formats without a container. Raises ApiError,
-        EngineError, PipelineError or DatabaseError."""
+        """Opens the speech; `is_raw` refuses formats with a container. Raises an error of CODED."""
         audio = self.output_format
         if is_raw and audio.container != "raw":
             raise InvalidField("output_format.container", "must be raw here")
@@ -130,8 +129,8 @@ def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | 
 
 
 class CartesiaWire(ContextWire):
-    """Writes the events of one context. After an error or a cancellation it writes none, since the
-    client would read them as events of another context."""
+    """Writes the events of one context. It writes none after an error or a cancellation, since the
+    client would take them for events of another context."""
 
     context: SpeakingContext | None = None
 

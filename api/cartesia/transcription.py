@@ -1,5 +1,4 @@
-"""Cartesia's speech to text: recordings, a socket whose client ends the utterances, and a socket
-that finds the ends of turns."""
+"""Cartesia's speech to text: recordings, and sockets with and without turn detection."""
 
 import asyncio
 from functools import partial
@@ -143,8 +142,8 @@ class InkUtterancesQuery(InkQuery):
 
 class InkTurnsQuery(InkQuery):
     """Parameters of the socket that finds turns. The thresholds are likelihoods of speech: a turn
-    ends below its end thresholds, and starts with its first words, regardless of
-    `turn_start_threshold`."""
+    ends below `turn_end_threshold`, and starts with its first words, whatever its start threshold
+    is."""
 
     turn_start_threshold: float = Field(default=0.8, ge=0.5, le=0.9)
     turn_eager_end_threshold: float = Field(default=0.4, ge=0.3, le=0.6)

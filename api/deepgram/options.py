@@ -86,8 +86,8 @@ class RecognitionQuery(DialectQuery):
         """Codes of the languages that may be spoken; empty if all are possible."""
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the parameters to the options of the pipelines. Raises
-        ApiError(validation_error) for an unknown kind of personal data."""
+        """Converts the parameters. Raises ApiError(validation_error) for an unknown kind of
+        data."""
         return RecognitionOptions(
             languages=self.codes,
             keyterms=tuple(self.keyterm),

@@ -1,7 +1,4 @@
-"""Deepgram's `POST /v1/listen`, which transcribes a recording in the body or at a URL.
-
-A transcript has channels with alternatives, paragraphs and utterances.
-"""
+"""Deepgram's `POST /v1/listen`, which transcribes a recording in the body or at a URL."""
 
 import asyncio
 import hashlib
@@ -65,8 +62,8 @@ def words_json(
     punctuated: bool,
     language: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Converts words. `speakers` has a number for each word, or is empty; each word repeats
-    `language` unless it is None."""
+    """Converts words, with a number of `speakers` and the `language` for each, if they are
+    given."""
     entries = []
     for place, word in enumerate(words):
         fields: dict[str, Any] = {
@@ -309,8 +306,7 @@ class CallbackTask(BaseModel):
 async def _new_job(
     caller: Caller, query: options.RecordingQuery, platform: PlatformServices, models: Models
 ) -> BeginJob:
-    """Checks the callback, and that there is room for a job, before the body is received; returns a
-    function that begins the job."""
+    """Checks the callback and the room for a job; returns the function that begins the job."""
     principal = caller.principal
     operation = caller.operation
     speech = caller.speech
@@ -364,8 +360,7 @@ async def _new_job(
 
 
 def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> dict[str, Any]:
-    """Makes the answer to a request with a callback, or an error if the answer is too large;
-    blocking."""
+    """Makes the answer to a request with a callback; an error if it is too large; blocking."""
     task = CallbackTask.model_validate_json(callback)
     sha256 = task.sha256
     if not sha256:

@@ -46,8 +46,7 @@ class PlaybackOffset(LenientModel):
 
 
 class TurnMessage(SpokenMessage):
-    """Adds text to the turn, ends or interrupts it, changes the speed, or ends the session after
-    all turns are spoken."""
+    """Adds text to the turn, ends or interrupts it, sets the speed, or ends the session."""
 
     type: Literal["Speak", "Flush", "Interrupt", "Configure", "Close"]
     playback_offset: PlaybackOffset | None = None

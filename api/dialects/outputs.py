@@ -1,5 +1,4 @@
-"""Speech for HTTP routes of dialects: stand-ins for foreign voices, formats, writers, and the times
-of letters."""
+"""Speech for HTTP routes of dialects: stand-ins for voices, formats, writers, letter times."""
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence

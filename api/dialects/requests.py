@@ -47,8 +47,7 @@ class DialectQuery(BaseModel):
 
     @classmethod
     def of_socket(cls, params: QueryParams) -> Self:
-        """Validates the query of a handshake. Raises ApiError(validation_error), which names the
-        parameter."""
+        """Validates the query of a handshake. Raises ApiError(validation_error)."""
         lists = {
             name for name, field in cls.model_fields.items() if get_origin(field.annotation) is list
         }
@@ -70,9 +69,7 @@ def check_model(field: str, families: tuple[str, ...], name: str, model: ModelIn
 
 
 class SocketMessage(LenientModel):
-    """Base class of the client's messages, which are JSON objects, mostly with a `type`. A subclass
-    lists its types, and has the fields of all types.
-    """
+    """Base class of the client's messages. A subclass has the fields of all its types."""
 
     pieces: ClassVar[Collection[str]] = ()  # text fields that may end within a character
 

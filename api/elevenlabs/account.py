@@ -21,8 +21,7 @@ USAGE_DAYS = 30  # days of usage that `character_count` covers
 
 
 class KeyedRoute(GuardedRoute):
-    """A route that only matches requests with ElevenLabs' key header, since other dialects have the
-    same path."""
+    """A route for requests with ElevenLabs' key header, since other dialects have its path."""
 
     schemes = SCHEMES
 

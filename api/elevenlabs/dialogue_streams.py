@@ -1,5 +1,4 @@
-"""ElevenLabs' socket for dialogues, which speaks growing texts with the models of its third
-generation and later."""
+"""ElevenLabs' socket for dialogues: growing texts, each in a context with one voice."""
 
 from typing import Annotated
 

@@ -144,11 +144,9 @@ class ElevenLabsVoicing(LenientModel):
 async def find_voice(
     voice_id: str, caller: Caller, language: str | None = None, text: str = ""
 ) -> AvailableVoice:
-    """Finds a voice by id or name, or a stand-in for the id of an ElevenLabs voice.
-
-    A stand-in speaks `language`, by default the language of `text`. Raises VoiceNotFound,
-    VoiceNotReady, EngineLost or DatabaseUnavailable.
-    """
+    """Finds a voice by id or name, or a stand-in for an ElevenLabs voice, which speaks `language`
+    or else the language of `text`. Raises VoiceNotFound, VoiceNotReady, EngineLost or
+    DatabaseUnavailable."""
     foreign = None
     if (gender := _GENDERS.get(voice_id)) is not None:
         if language:
@@ -162,8 +160,8 @@ async def find_voice(
 
 
 def settings_key(voice_id: str, found_id: str) -> str:
-    """Returns the id under which settings are stored: the id of an ElevenLabs voice, whose stand-in
-    depends on the language, or else the id of the voice that was found."""
+    """Returns the id under which settings are stored: `voice_id` if it is an ElevenLabs voice,
+    since its stand-in depends on the language, and otherwise `found_id`."""
     return voice_id if voice_id in _GENDERS else found_id
 
 

@@ -1,5 +1,4 @@
-"""ElevenLabs' `POST /v1/speech-to-text` (Scribe), and the socket `/v1/speech-to-text/realtime`,
-where the client or a silence ends each segment."""
+"""ElevenLabs' Scribe: `POST /v1/speech-to-text`, and the socket of live segments."""
 
 import asyncio
 import math

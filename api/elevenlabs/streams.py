@@ -1,5 +1,4 @@
-"""ElevenLabs' sockets for texts that come in pieces: `stream-input`, and `multi-stream-input` with
-several contexts."""
+"""ElevenLabs' sockets for growing texts, with one context or several."""
 
 import asyncio
 from base64 import b64encode
@@ -220,8 +219,7 @@ class InputConversation(ContextsConversation):
 
 
 class MultiInputConversation(InputConversation):
-    """`multi-stream-input`, with contexts by id, which end when closed or after a time without
-    input."""
+    """`multi-stream-input`: contexts by id, each of which ends when closed or without input."""
 
     is_multi = True
 
@@ -265,11 +263,9 @@ class MultiInputConversation(InputConversation):
 
 
 class InputWire(ContextWire):
-    """Writes audio with the times in ms of the letters that begin in it.
-
-    Times in `alignment` count from the end of the previous message, as Pipecat expects, and times
-    in `normalizedAlignment` from the start of the context, as LiveKit expects.
-    """
+    """Writes audio with the times (ms) of the letters that begin in it. `alignment` counts from the
+    end of the previous message, as Pipecat expects, `normalizedAlignment` from the start of the
+    context, as LiveKit expects."""
 
     id_field = "contextId"
 

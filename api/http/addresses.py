@@ -49,8 +49,7 @@ def host_of(url: str) -> str:
 
 @lru_cache(1024)
 def parse_address(host: str) -> IPv4Address | IPv6Address | None:
-    """Parses an address; None if it is invalid. Drops a port, which some proxies forward, and
-    unmaps IPv4 from IPv6."""
+    """Parses an address; None if it is invalid. Drops a port, and unmaps IPv4 from IPv6."""
     host = host[1:].partition("]")[0] if host.startswith("[") else host
     host = host.partition(":")[0] if host.count(":") == 1 else host
     try:
@@ -98,8 +97,8 @@ def widest_network(address: str) -> str:
 
 @lru_cache(1024)
 def block_of(address: str) -> str:
-    """Returns the /8 of an IPv4 address, or the /16 of an IPv6 address or network; else `address`.
-    Some 250 such blocks are in use."""
+    """Returns the /8 of an IPv4 address or the /16 of an IPv6 address or network, else
+    `address`."""
     parsed = parse_address(address.partition("/")[0])
     if parsed is None:
         return address

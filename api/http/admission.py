@@ -235,8 +235,7 @@ class AdmissionControl:
         return lambda: limit.leave(self._clock(), workspace_id)
 
     def place(self, path: str, workspace_id: int, refused_as: str | None = None) -> RoutePlace:
-        """Makes the place of a workspace's request at the route with that path. `refused_as` as in
-        `enter`."""
+        """Makes the place of a request at a route; `refused_as` is as in `enter`."""
         return RoutePlace(
             partial(self.enter, path, workspace_id, refused_as),
             partial(self.enter_sending, path, workspace_id),
@@ -258,11 +257,9 @@ class AdmissionControl:
             return stack.pop_all().close
 
     def enter_unknown(self, address: str) -> Release:
-        """Counts a request of an address until its key is known; the release may be called twice.
-
-        So delayed refusals of one address cannot take all places. Loopback addresses are not
-        counted, since they may be those of a proxy.
-        """
+        """Counts a request until its key is known, so that refusals that are delayed for one
+        address cannot take all places. Loopback addresses, which proxies may have, are not counted.
+        The release may be called twice."""
         parsed = parse_address(address.partition("/")[0])  # the /64 network of ::1 is that of ::
         if parsed is None or parsed.is_loopback or parsed.is_unspecified:
             return release_nothing

@@ -125,8 +125,7 @@ class _Body:
         self.claim: Claim | None = None  # None for a replay
 
     async def receive(self) -> Message:
-        """Returns the next part, in place of the request's own `receive`. Raises
-        ApiError(idempotency_mismatch) or DatabaseUnavailable."""
+        """Receives the next part. Raises ApiError(idempotency_mismatch) or DatabaseUnavailable."""
         if self._ended:
             await asyncio.Event().wait()
         message = await self._receive()

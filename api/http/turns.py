@@ -39,8 +39,8 @@ class Turns:
         return leave
 
     async def pay(self, address: str, spent_s: float) -> None:
-        """Accounts for work that took `spent_s` without a slot: waits for one, which then rests.
-        Raises Overloaded."""
+        """Waits for a slot, which then rests, since work took `spent_s` without one. Raises
+        Overloaded."""
         give_back = await self._slots.take(address)
         asyncio.get_running_loop().call_later(spent_s * REST if self.yields else 0, give_back)
 
@@ -71,11 +71,8 @@ class Turns:
 
 
 class Turn:
-    """Turn of one request, which may take it several times.
-
-    It is held only for work of this process, not while a body arrives, a model computes, a password
-    is hashed or a response is sent.
-    """
+    """Turn of one request, which may take it several times. It is held only while this process
+    works on the request, not while a body arrives, a model computes or a response is sent."""
 
     def __init__(self, turns: Turns, address: str) -> None:
         self._turns = turns

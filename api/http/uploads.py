@@ -75,8 +75,8 @@ def form_schema(
 
 
 def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
-    """Copies a part of a schema with its definitions in place of references to them, which would
-    lead nowhere within the document."""
+    """Copies a part of a schema, with definitions in place of references, which would be
+    dangling."""
     if isinstance(part, list):
         return [_inlined(item, definitions) for item in part]
     if not isinstance(part, dict):
@@ -122,11 +122,9 @@ class MultipartForm:
         return dict(self.values)
 
     def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
-        """Parses the fields into a `shape`; those named in `lists`, sent as `name` or `name[]`, are
-        lists. An empty option counts as absent, unless the option is a text that may be None.
-
-        Raises ApiError(validation_error).
-        """
+        """Parses the fields; those named in `lists`, sent as `name` or `name[]`, are lists. An
+        empty option counts as absent unless it is a text that may be None. Raises
+        ApiError(validation_error)."""
         fields: dict[str, Any] = {}
         for sent, value in self.values:
             match = _LIST_NAME.fullmatch(sent)

@@ -271,8 +271,7 @@ class Alignment:
         return self.whole(ready)
 
     def rest(self, spoken_s: float) -> dict[str, Any] | None:
-        """Returns the `timestampInfo` of the word that was held back. The flush ends after
-        `spoken_s` seconds of the context's audio."""
+        """Returns the `timestampInfo` of the held-back word; the flush ends at `spoken_s`."""
         words = [replace(word, end_s=max(word.end_s, spoken_s)) for word in self._held_back]
         self._held_back = ()
         info = self.whole(words)
@@ -341,8 +340,7 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
 
 
 async def open_stream(voicing: Voicing, caller: Caller, *, whole: bool = False) -> SpeechStream:
-    """Opens the stream that `voicing` describes; `whole` if one WAV header precedes all audio.
-    Raises EngineError, PipelineError or DatabaseError."""
+    """Opens a stream; `whole` puts one WAV header before all audio. Raises an error of CODED."""
     foreign = _FOREIGN_VOICES.get(voicing.voice_id)
     voice = await voice_for(voicing.voice_id, foreign, caller, "voice_id")
     audio = voicing.audio_config

@@ -27,11 +27,8 @@ from pipelines.tts.voices import AvailableVoice
 
 
 class InworldConversation(ContextsConversation):
-    """One socket.
-
-    Only invalid messages count as faults of the client. Unknown contexts do not: Inworld's client
-    names closed contexts in keep-alive messages, and closes interrupted turns twice.
-    """
+    """One socket. Unknown contexts are no faults of the client: Inworld's client names closed
+    contexts in keep-alive messages, and closes interrupted turns twice."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
@@ -128,8 +125,7 @@ class InworldConversation(ContextsConversation):
         del self._creates[context_id]
 
     def _find(self, context_id: str | None) -> SpeakingContext:
-        """Finds a context by its id, which may be left out if only one is open. Raises
-        ClientFault."""
+        """Finds a context by its id, optional if only one is open. Raises ClientFault."""
         context = self.contexts.find(context_id)
         if context is not None:
             return context

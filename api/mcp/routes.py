@@ -85,9 +85,8 @@ async def receive_message(
 
 
 def check_origin(origin: str, settings: Settings) -> None:
-    """Raises ApiError(insufficient_scope) for a web page, unless its origin is that of PUBLIC_URL,
-    this machine, or among CORS_ORIGINS. The protocol demands this check against DNS rebinding.
-    Programs other than browsers send no `Origin` header."""
+    """Raises ApiError(insufficient_scope) for a web page that is not of PUBLIC_URL, this machine or
+    CORS_ORIGINS: the protocol demands a defence against DNS rebinding."""
     page = urlsplit(origin)
     is_page = page.scheme in ("http", "https")
     is_own = is_loopback(page.hostname or "") or page.netloc == urlsplit(settings.public_url).netloc

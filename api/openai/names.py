@@ -26,7 +26,7 @@ class OpenAINames:
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """Returns the voice tier that a speech model's name stands for, None for any tier. Raises
+        """Returns the tier of a speech model's voices; None: any. Raises
         ApiError(model_not_found)."""
         if model is None:
             return None
@@ -34,8 +34,8 @@ class OpenAINames:
         return tier or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
-        """Returns the chat model that a Realtime model's name stands for, and its voice tier.
-        Raises ApiError(model_not_found)."""
+        """Returns a Realtime model's chat model and voice tier. Raises
+        ApiError(model_not_found)."""
         if model in self.config.realtime_models:
             return DEFAULT_MODEL, self.config.realtime_models[model]
         return (await self._find_model(model, "chat")).id, None
@@ -131,8 +131,7 @@ def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, l
 def _stand_in(
     openai_voice: OpenAIVoice, tier: Tier | None, language: str, voices: list[AvailableVoice]
 ) -> AvailableVoice | None:
-    """Returns the first configured substitute that speaks the language, else a voice of the same
-    gender in that language."""
+    """Returns the first substitute that speaks the language, else its first voice of the gender."""
     for ref in openai_voice.refs(tier):
         for voice in voices:
             is_substitute = (voice.info.engine, voice.info.key) == (ref.engine, ref.key)

@@ -219,8 +219,7 @@ class TextPart(RequestModel):
 
 
 class RefusalPart(RequestModel):
-    """A refusal of an earlier answer, which counts as its text; only in messages of the
-    assistant."""
+    """A refusal of an earlier answer, which counts as its text; only for the assistant."""
 
     type: Literal["refusal"]
     refusal: str
@@ -254,8 +253,8 @@ class AudioOptions(RequestModel):
 
 
 def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
-    """Makes a validator that joins the texts of a list of parts of the types `kinds`, and the
-    refusals in messages of the assistant."""
+    """Makes a validator that joins the texts of a list of parts, which must be of the types `kinds`
+    or, in messages of the assistant, refusals."""
 
     def joined(content: object, info: ValidationInfo) -> object:
         if not isinstance(content, list):

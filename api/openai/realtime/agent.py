@@ -63,8 +63,7 @@ class Agent:
         )
 
     async def open(self) -> None:
-        """Chooses the model, and begins the session's record. Raises ApiError, EngineError,
-        PipelineError or DatabaseError."""
+        """Chooses the model, and begins the session's record. Raises an error of CODED."""
         if isinstance(self.session, RealtimeSession):
             names = self._services.speech.openai
             model = self.session.model or DEFAULT_AGENT
@@ -100,8 +99,7 @@ class Agent:
             self.drafts.begin(turn_id, self._expected_request(self.session, text))
 
     async def answer(self, session: RealtimeSession, items: Iterable[Item] | None) -> Completion:
-        """Begins the answer to the conversation, or to `items` instead of it. Raises the errors of
-        `open`."""
+        """Begins the answer to `items` or the conversation. Raises the errors of `open`."""
         request = self._request(session, self._items if items is None else items)
         return await self._services.chat.completions.start(request)
 

@@ -45,11 +45,9 @@ class RealtimeConversation(Conversation):
         session: SecretSession | None = None,
         deliver: Send | None = None,
     ) -> None:
-        """Creates the session from the query and the client secret.
-
-        An adapter of another protocol passes `session`, options that take precedence, and
-        `deliver`, which gets the events in place of the socket.
-        """
+        """Creates the session from the query and the client secret. Adapters of other protocols
+        pass `session`, whose options take precedence, and `deliver`, which gets the events instead
+        of the socket."""
         save_chat = socket.query.get("save_chat", "false")
         query = {"save_chat": {"true": True, "false": False}.get(save_chat, save_chat)}
         defaults = {**query, **(socket.secret_session or {})}

@@ -61,10 +61,8 @@ AudioBytes = Annotated[bytes, BeforeValidator(_decoded)]
 
 
 class ContentPart(LenientModel):
-    """A part of a message. `audio` is in the session's input or output format.
-
-    A part with a transcript may omit the audio, as when a client restores a conversation.
-    """
+    """A part of a message. `audio` is in the session's input or output format. Clients that restore
+    a conversation send a transcript without audio."""
 
     # "text" and "audio" are names of the beta, which the message's validator replaces.
     type: Annotated[Literal[PartType, "text", "audio"], BeforeValidator(_no_image)]
@@ -134,8 +132,7 @@ InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="t
 
 
 class Truncation(LenientModel):
-    """How a conversation that exceeds the model's context is cut. On the wire, the `type` alone is
-    also allowed."""
+    """How a conversation that exceeds the context is cut. The `type` alone is also allowed."""
 
     type: Literal["auto", "disabled", "retention_ratio"] = "auto"
     retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # share of the context

@@ -74,8 +74,8 @@ class RealtimeResponse:
     usage: dict[str, Any] | None = None  # clients read it in every response that has ended
 
     def end(self, status: ResponseStatus, **details: Any) -> None:
-        """Sets the final status. `details` are the `reason` of a response that is cancelled or
-        incomplete, or the `error` of a failed one."""
+        """Sets the final status; `details` are the `reason`, or the `error` of a failed
+        response."""
         self.status = status
         self.status_details = {"type": status, **details} if details else None
 
@@ -145,8 +145,7 @@ class ActiveResponse:
         self._calls: dict[int, OutputItem] = {}  # by the index that the model gives
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
-        """Generates the answer and sends all events, even if it fails or is cancelled. Raises
-        SessionEnded."""
+        """Generates the answer, and always sends all events. Raises SessionEnded."""
         try:
             with tracing.traced("respond", attributes={"gen_ai.operation.name": "invoke_agent"}):
                 await self._work_on(begin, open_voice)
@@ -327,8 +326,7 @@ class ActiveResponse:
         return {"type": "text", "text": text}
 
     def _forget_unheard(self) -> None:
-        """Cuts the message to what the user can have heard: the audio that was sent or, at the end
-        of the session, played."""
+        """Cuts the message to the audio that was sent or, at the end of the session, played."""
         spoken = self._spoken
         if spoken is None or not self._session.speaks or self.response.status == "completed":
             return
@@ -349,8 +347,7 @@ class Responses:
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
         answered: Callable[[float], None],
     ) -> None:
-        """Starts with no response. `answered` is called at the end of an answer, with the seconds
-        of audio that the client still has to play."""
+        """Calls `answered` at the end of an answer, with the seconds that remain to be played."""
         self.settled = asyncio.Event()  # set while no turn waits for its text
         self.settled.set()
         self._agent = agent
@@ -487,8 +484,7 @@ class Responses:
         require_request(window)
 
     def _read(self, references: Sequence[AnyItem | ItemReference]) -> list[Item]:
-        """Returns the items that a response reads in place of the conversation. Raises
-        ItemNotFound."""
+        """Returns the items that a response reads. Raises ItemNotFound."""
         return [
             self._feed.items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
             for item in references

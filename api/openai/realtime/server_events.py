@@ -65,8 +65,7 @@ def frame_of(event: ServerEvent) -> str:
 
 
 class ErrorEvent(ServerEvent, type="error"):
-    """An error. `error` has the `event_id` of the client's event, and as `param` the path of the
-    field at fault."""
+    """An error, with the client's `event_id`, and in `param` the path of the field at fault."""
 
     error: dict[str, Any]
 

@@ -124,10 +124,8 @@ class SparseModel(LenientModel):
 
 
 class TranscriptionOptions(SparseModel, RedactFields):
-    """Options of the user's transcripts.
-
-    `language` takes precedence over `languages`; `model` and `delay` have no effect.
-    """
+    """Options of the user's transcripts. `language` takes precedence over `languages`; `model` and
+    `delay` have no effect."""
 
     model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = None
     language: Annotated[str, Field(max_length=35), AfterValidator(named_language)] | None = None
@@ -164,10 +162,7 @@ class NoiseReduction(SparseModel):
 
 
 class InputAudio(RequestModel):
-    """Options of the user's audio.
-
-    If `turn_detection` is None, the client commits turns and asks for responses itself.
-    """
+    """Options of the user's audio. Without `turn_detection`, the client commits turns."""
 
     format: Annotated[
         AudioFormat, BeforeValidator(lambda value: {} if value is None else value)
@@ -349,8 +344,7 @@ def new_session(
 
 
 def merged(session: S, update: dict[str, Any], *, voice_frozen: bool = False) -> S:
-    """Returns the session after a `session.update`. Raises RealtimeFault about a wrong field, or
-    about a change of the voice if `voice_frozen`."""
+    """Returns the updated session. Raises RealtimeFault for a wrong field or a frozen voice."""
     kind = update.get("type")
     if kind in ("realtime", "transcription") and kind != session.type:
         message = f"Passing a {kind} session update event to a {session.type} session is not"

@@ -214,8 +214,8 @@ class UserTurns:
         return [timeout, CommitItem(item), *([Respond()] if self.options.creates_response else ())]
 
     def response_began(self, response_id: str, *, is_automatic: bool) -> None:
-        """Notes the response in progress. A turn that the user has begun already holds it if it is
-        automatic, not requested by the client."""
+        """Notes the response in progress. If it is automatic, not requested by the client, a turn
+        that the user has already begun holds it."""
         self._response_id = response_id
         turn = self._turn or (self._ended[-1] if self._ended else None)
         if is_automatic and turn is not None and self.options.interrupts:

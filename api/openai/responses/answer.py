@@ -1,7 +1,4 @@
-"""The response object of the Responses dialect, and the events that build it.
-
-Events come item by item: each item ends before the next begins, as OpenAI's clients require.
-"""
+"""The response object of the Responses dialect, and the events that build it, item by item."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias

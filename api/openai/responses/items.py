@@ -144,11 +144,8 @@ def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:
 def to_messages(
     items: Sequence[ResponseItem], answers: Mapping[TurnName, SavedAnswer]
 ) -> list[ChatMessage]:
-    """Converts items to the messages of a chat, instructions first.
-
-    `answers` has the answers of all referenced turns. Calls become part of the answer before them.
-    Raises ApiError(not_found).
-    """
+    """Converts items to the messages of a chat, instructions first; calls join the answer before
+    them. `answers` has the answers of all referenced turns. Raises ApiError(not_found)."""
     messages: list[ChatMessage] = []
 
     def call(item: dict[str, Any]) -> None:

@@ -1,5 +1,4 @@
-"""The WebSocket of the Responses dialect: `response.create` events, answered one after another with
-the events of a stream."""
+"""The WebSocket of the Responses dialect, which answers `response.create` events in turn."""
 
 import asyncio
 from collections import deque
@@ -45,8 +44,7 @@ CODES = {  # error codes of sockets that the service closes; others mean "connec
 
 
 class UnstoredResponses:
-    """The conversations of a socket's last responses that are not stored, by response id. Beyond
-    KEPT_TOKENS, the oldest are forgotten."""
+    """Conversations of unstored responses, by response id; beyond KEPT_TOKENS, the oldest go."""
 
     def __init__(self) -> None:
         self._conversations: dict[str, tuple[ChatMessage, ...]] = {}

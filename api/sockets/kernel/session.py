@@ -241,8 +241,7 @@ class SocketSession:
                 logger.exception("conversation_not_closed")
 
     async def _abandon_after(self, client_left: asyncio.Event) -> None:
-        """Ends the session when the client leaves; `receive` would not notice while an earlier
-        message is handled."""
+        """Ends the session when the client leaves, even while an earlier message is handled."""
         await client_left.wait()
         await asyncio.sleep(0)  # if a close frame was read, its code takes precedence
         self.abandon()

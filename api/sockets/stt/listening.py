@@ -1,5 +1,4 @@
-"""Live recognition on the sockets of all dialects: takes the audio of each channel, charges it, and
-passes the events of its recognition on."""
+"""Live recognition on the sockets of all dialects: audio, its charge, and recognition events."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -36,8 +35,7 @@ class SocketListener(ABC):
     def __init__(
         self, socket: SocketSession, speech: SpeechServices, ended: Callable[[], Awaitable[None]]
     ) -> None:
-        """Takes no audio before `start`. `ended` is awaited after the last event of a channel whose
-        audio has ended."""
+        """Takes no audio before `start`. `ended` is awaited after the channel's last event."""
         self.input = AudioInput(socket, speech.billing, speech.live_transcription.limits)
         self.options = SessionOptions()
         self.processed_s = 0.0  # length of the audio that was processed
@@ -77,11 +75,9 @@ class SocketListener(ABC):
         self.listen(await self.prepared(options))
 
     async def prepared(self, options: SessionOptions) -> SessionOptions:
-        """Returns options with the engine's language codes, known speakers and the owner.
-
-        Raises InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
-        EngineError.
-        """
+        """Returns options with the engine's language codes, known speakers and the owner. Raises
+        InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
+        EngineError."""
         principal = self._socket.principal
         recognition = options.recognition
         live = self._speech.live_transcription
@@ -198,13 +194,12 @@ class ListeningConversation(Conversation):
 
     @abstractmethod
     async def handle(self, text: str) -> bool:
-        """Handles a text message, and returns whether it ends the stream. Raises InsufficientCredit
-        or ClientFault."""
+        """Returns whether a text message ends the stream. Raises InsufficientCredit or
+        ClientFault."""
 
     @abstractmethod
     async def accept(self, data: bytes) -> bool:
-        """Takes audio, and returns whether it ends the stream. Raises InsufficientCredit or
-        ClientFault."""
+        """Returns whether audio ends the stream. Raises InsufficientCredit or ClientFault."""
 
     async def summarise(self) -> None:
         """Sends the last event, if the dialect has one."""
@@ -290,8 +285,7 @@ class ListeningConversation(Conversation):
             await self._finish(whole=False)
 
     async def _accept_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
-        """Passes decoded audio on. Sends an error and returns False if the decoder failed. Raises
-        InsufficientCredit."""
+        """Passes decoded audio on; returns False after a failure. Raises InsufficientCredit."""
         limits = self.speech.live_transcription.limits
         max_bytes = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2
         buffers = [bytearray() for _ in self.listeners]  # joined, since each `accept` may wait
