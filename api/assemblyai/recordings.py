@@ -24,7 +24,7 @@ from api.dialects.requests import check_model
 from api.http.bodies import ADDRESS_TOO_LONG
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, make_router
-from api.http.uploads import BINARY, UploadLimits, multipart_boundary, receive_file
+from api.http.uploads import UploadLimits, file_schema, multipart_boundary, receive_file
 from api.native.jobs import CONFIG, LEAST_MS, RECORDING
 from api.services import InfrastructureServices
 from pipelines.errors import InvalidUrl, NotFound
@@ -61,14 +61,7 @@ async def _check_room(caller: Caller) -> None:
 @router.post(
     UPLOADS,
     summary="Upload a recording, for AssemblyAI's clients",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/octet-stream": {"schema": {**BINARY, "description": RECORDING}}
-            },
-        }
-    },
+    openapi_extra=file_schema(RECORDING),
 )
 async def upload_recording(
     request: Request, caller: CallerDep, infrastructure: InfrastructureDep

@@ -116,9 +116,12 @@ async def clone_voice(
     The clip is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation, "clip") as clips:
-        fields = clips.form.read(VoiceFields)
-        voice = await clips.create(new_voice(request, fields))
+    async with receive_clips(request, principal, voices.custom, operation, "clip") as (
+        form,
+        create,
+    ):
+        fields = form.read(VoiceFields)
+        voice = await create(new_voice(request, fields))
     return _own_voice(voice, principal)
 
 

@@ -21,7 +21,7 @@ from api.http.bodies import ADDRESS_TOO_LONG, parse_json, read_json
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import PlatformDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import BINARY, receive_file, validated
+from api.http.uploads import file_schema, receive_file, validated
 from api.native.jobs import CONFIG, LEAST_MS
 from api.services import PlatformServices
 from db.database import iso_moment
@@ -201,9 +201,6 @@ router = make_router(
     "Deepgram's dialect", scope="stt", visitors=True, schemes=options.BEARER_OR_TOKEN
 )
 
-RECORDING = {**BINARY, "description": "A recording in a format of `POST /stt`, or raw samples in "}
-RECORDING["description"] += "`encoding`. To send a `url` instead, use an `application/json` body."
-
 
 class RecordingUrl(BaseModel):
     url: str
@@ -212,12 +209,10 @@ class RecordingUrl(BaseModel):
 @router.post(
     "/v1/listen",
     summary="Transcribe a recording, for Deepgram's clients",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/octet-stream": {"schema": RECORDING}},
-        }
-    },
+    openapi_extra=file_schema(
+        "A recording in a format of `POST /stt`, or raw samples in `encoding`. To send a `url` "
+        "instead, use an `application/json` body."
+    ),
     responses=ADDRESS_TOO_LONG,
 )
 async def transcribe_recording(

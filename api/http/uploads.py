@@ -31,8 +31,7 @@ MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # total of headers, boundaries and plain fields of a form
 MAX_FIELD_BYTES = 8 * 2**10
 FILE_FIELDS = frozenset(
-    {"audio", "audio_sample", "clip", "document", "file", "files", "known_speaker_references"}
-    | {"recording"}
+    "audio audio_sample clip document file files known_speaker_references recording".split()
 )
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
 WRITE_BYTES = 2**20  # collected before a thread writes them
@@ -55,6 +54,12 @@ FILE = {
     "description": "MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most 25 MB, 10 minutes, and 1,000 "
     "packets and frames per second.",
 }
+
+
+def file_schema(description: str) -> dict[str, Any]:
+    """Describes a body that is a file for OpenAPI."""
+    content = {"application/octet-stream": {"schema": {**BINARY, "description": description}}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def form_schema(

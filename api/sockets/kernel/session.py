@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import InitVar, dataclass
 from typing import Any, Protocol, TypeAlias
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.requests import HTTPConnection
 from starlette.types import Message
 from starlette.types import Scope as ConnectionScope
 from starlette.websockets import WebSocketDisconnect
@@ -40,15 +40,6 @@ class SocketTransport(Protocol):
     """An accepted WebSocket, or another connection with messages of the same form."""
 
     scope: ConnectionScope
-
-    @property
-    def query_params(self) -> QueryParams: ...
-
-    @property
-    def path_params(self) -> dict[str, Any]: ...
-
-    @property
-    def headers(self) -> Headers: ...
 
     async def receive(self) -> Message: ...
 
@@ -120,10 +111,11 @@ class SocketSession:
     secret_session: SecretSession | None
 
     def __post_init__(self, make: Callable[["SocketSession"], Conversation]) -> None:
-        self.query = self._websocket.query_params
-        self.path_params = self._websocket.path_params
-        self.subprotocols: list[str] = self._websocket.scope["subprotocols"]
-        self.headers = self._websocket.headers
+        handshake = HTTPConnection(self._websocket.scope)
+        self.query = handshake.query_params
+        self.path_params = handshake.path_params
+        self.subprotocols: list[str] = handshake.scope["subprotocols"]
+        self.headers = handshake.headers
         self.ended = False
         self.received = 0  # messages
         self.sent = 0
