@@ -11,6 +11,7 @@ from itertools import accumulate
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
+from fastapi import Query
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -329,6 +330,8 @@ class PageQuery(BaseModel):
         pagination = Pagination(page=self.page, limit=self.limit, total=total, pages=pages)
         return Page(data=data, pagination=pagination)
 
+
+Paged = Annotated[PageQuery, Query()]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

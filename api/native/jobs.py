@@ -11,7 +11,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
+from api.http.bodies import Done, Id, OneLine, Page, Paged, Shown, Switch, rounded
 from api.http.errors import InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
 from api.http.uploads import BINARY, MultipartForm, UploadLimits, form_schema, receive_form
@@ -404,9 +404,7 @@ async def _voices(
 
 
 @router.get("/jobs", summary="List jobs")
-async def list_jobs(
-    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
-) -> Page[ShownJob]:
+async def list_jobs(principal: PrincipalDep, speech: SpeechDep, query: Paged) -> Page[ShownJob]:
     """Jobs come newest first, without `received`, `audio_url` and `chapters`."""
     jobs, total = await speech.jobs.page(principal, query.page, query.limit)
     return query.answer([_shown(job, speech.jobs.costs(job)) for job in jobs], total)

@@ -181,13 +181,12 @@ class OutputAudio(LenientModel):
     pronunciations: DictionaryNames = Field(default=(), exclude_if=lambda names: not names)
 
 
-class RealtimeAudio(LenientModel):
-    input: InputAudio = InputAudio()
-    output: OutputAudio = OutputAudio()
-
-
 class TranscriptionAudio(LenientModel):
     input: InputAudio = InputAudio()
+
+
+class RealtimeAudio(TranscriptionAudio):
+    output: OutputAudio = OutputAudio()
 
 
 class RealtimeTool(Tool):

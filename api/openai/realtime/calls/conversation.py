@@ -34,7 +34,7 @@ class CallTransport:
     """A peer connection with the messages of a WebSocket; audio comes as binary messages."""
 
     def __init__(self, scope: Scope, peer: "Peer") -> None:
-        self.scope = {**scope, "subprotocols": []}
+        self.scope: Scope = {**scope, "subprotocols": []}
         self._peer = peer
 
     async def receive(self) -> Message:
