@@ -151,8 +151,6 @@ def transcript_json(
         "status": status_of(requested),
         "error": requested.job.reason if requested.stage == "failed" else None,
         "language_code": options.language_code or language,
-        "language_confidence": None,
-        "language_confidence_threshold": None,
         "punctuate": options.punctuate is not False,
         "format_text": options.format_text is not False,
         "redact_pii": bool(options.redact_pii),
@@ -164,11 +162,8 @@ def transcript_json(
         "speech_model_used": stored.model or None,
         "auto_highlights": False,
         "summarization": False,
-        "text": None,
-        "words": None,
-        "utterances": None,
-        "confidence": None,
-        "audio_duration": None,
+        **dict.fromkeys(("language_confidence", "language_confidence_threshold")),
+        **dict.fromkeys(("text", "words", "utterances", "confidence", "audio_duration")),
     }
     if options.audio_url == DELETED_URL:
         return {**answer, "text": DELETED_TEXT}

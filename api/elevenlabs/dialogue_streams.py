@@ -125,7 +125,7 @@ class DialogueConversation(MultiInputConversation):
 
 
 class DialogueWire(InputWire):
-    """Writes audio; times of letters count from the start of the audio of their message."""
+    """Writes audio. The times of its letters count from the start of the message's audio."""
 
     id_field = "context_id"
 

@@ -168,7 +168,7 @@ def settings_key(voice_id: str, found_id: str) -> str:
 async def stored_settings(
     caller: Caller, voice_id: str, voice: AvailableVoice
 ) -> Mapping[str, float]:
-    """Returns the settings that the workspace has stored for a voice it names `voice_id`."""
+    """Returns the settings that the workspace has stored for a voice, known as `voice_id`."""
     stored = await caller.speech.voice_settings.of(caller.workspace_id)
     return stored.get(settings_key(voice_id, voice.id), {})
 

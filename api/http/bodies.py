@@ -200,7 +200,7 @@ def _invalid(message: str) -> ApiError:
 
 
 class NullAsAbsent(BaseModel):
-    """Base class of models in which null counts as absent, for options that do not allow null."""
+    """Base class of models in which null counts as absent where an option does not allow null."""
 
     @classmethod
     @cache

@@ -221,7 +221,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _has_route(request: Request, path: str) -> bool:
-    """Return whether a route takes the path, with any method."""
+    """Whether a route takes the path, with any method."""
     scope = {**request.scope, "path": path}
     return any(route.matches(scope)[0] is not Match.NONE for route in request.app.routes)
 

@@ -76,8 +76,8 @@ class Tool(RequestModel):
     parameters: JsonSchema | None = None
     strict: bool | None = Field(
         default=None,
-        description="Whether a schema with keywords that are not enforced is refused. Without it, "
-        "the arguments obey the rest of such a schema.",
+        description="If true, a schema with keywords that cannot be enforced is refused. Otherwise "
+        "the arguments match the schema except for those keywords.",
     )
 
     def to_openai(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ ENCODERS: dict[str, EncoderFormat] = {
 
 
 class Agent:
-    """Answers the user by the options of `session`, unless that is a transcription session."""
+    """Answers the user with the options of `session`; inactive in a transcription session."""
 
     def __init__(
         self, socket: SocketSession, services: Services, session: Session, items: ConversationItems

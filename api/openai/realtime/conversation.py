@@ -73,7 +73,7 @@ class RealtimeConversation(Conversation):
             self._turns,
             self._send,
             socket.spawn,
-            answered=lambda left_s: self._input.answered(left_s),
+            lambda left_s: self._input.answered(left_s),
         )
         self._input = InputListener(
             socket, services.speech, self._turns, self._perform, self._responses.last_words
@@ -105,7 +105,7 @@ class RealtimeConversation(Conversation):
             await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
-            # Clients only estimate how much of an answer was sent, and was heard.
+            # Clients can only estimate how much of an answer was sent and heard.
             is_race = fault.code in NAMES.races or isinstance(event, client_events.TruncateItem)
             if not is_race:
                 raise fault from None

@@ -1,4 +1,4 @@
-"""The audio input of a Realtime session: charges, recognises and passes it on as turns."""
+"""The audio input of a Realtime session, which is charged, recognised and passed on as turns."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -121,28 +121,24 @@ class OutputItem:
         )
 
 
+@dataclass(eq=False, repr=False)
 class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
-    def __init__(
-        self, send: Send, response: RealtimeResponse, feed: ItemFeed | None, pace: WritingPace
-    ) -> None:
-        """`feed` is None for a response outside the conversation."""
-        self.response = response
-        self.playback = Playback()
-        self.is_announced = asyncio.Event()
-        self.is_done = asyncio.Event()
-        self.answer: Answer | None = None
-        self._send = send
-        self._session = response.session
-        self._feed = feed
-        self._pace = pace
-        self._reason: CancelReason | None = None
-        self._work: asyncio.Task[None] | None = None
-        self._spoken: Part | None = None  # the text or speech of the message
-        self._output: list[OutputItem] = []
-        self._message: OutputItem | None = None
-        self._calls: dict[int, OutputItem] = {}  # by the index that the model gives
+    response: RealtimeResponse
+    _send: Send
+    _feed: ItemFeed | None  # None for a response outside the conversation
+    _pace: WritingPace
+    playback: Playback = field(default_factory=Playback)
+    is_announced: asyncio.Event = field(default_factory=asyncio.Event)
+    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: Answer | None = None
+    _reason: CancelReason | None = None
+    _work: asyncio.Task[None] | None = None
+    _spoken: Part | None = None  # the text or speech of the message
+    _output: list[OutputItem] = field(default_factory=list)
+    _message: OutputItem | None = None
+    _calls: dict[int, OutputItem] = field(default_factory=dict)  # by the model's index
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
         """Generates the answer, and always sends all events. Raises SessionEnded."""
@@ -159,6 +155,10 @@ class ActiveResponse:
     def is_interrupted(self) -> bool:
         """Whether the user's speech cancelled the response."""
         return self._reason == "turn_detected"
+
+    @property
+    def _session(self) -> RealtimeSession:
+        return self.response.session
 
     def cancel(self, reason: CancelReason) -> None:
         """Stops the answer; `run` then sends its last events."""
@@ -335,31 +335,25 @@ class ActiveResponse:
         spoken.cut(min(played_ms, spoken.audio_ms) if is_lost else spoken.audio_ms)
 
 
+@dataclass(eq=False, repr=False)
 class Responses:
     """The responses in progress: at most one in the conversation, and others outside it."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        feed: ItemFeed,
-        turns: UserTurns,
-        send: Send,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
-        answered: Callable[[float], None],
-    ) -> None:
-        """Calls `answered` at the end of an answer, with the seconds that remain to be played."""
-        self.settled = asyncio.Event()  # set while no turn waits for its text
+    _agent: Agent
+    _feed: ItemFeed
+    _turns: UserTurns
+    _send: Send
+    _spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    _answered: Callable[[float], None]
+    """Called at the end of an answer, with the seconds of audio that the client has yet to play."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # set while no turn lacks text
+    _pace: WritingPace = field(default_factory=WritingPace)
+    _running: dict[str, ActiveResponse] = field(default_factory=dict)
+    _active: ActiveResponse | None = None  # the response in the conversation
+    _is_pending: bool = False  # whether another response follows `_active`
+
+    def __post_init__(self) -> None:
         self.settled.set()
-        self._agent = agent
-        self._feed = feed
-        self._turns = turns
-        self._send = send
-        self._spawn = spawn
-        self._answered = answered
-        self._pace = WritingPace()
-        self._running: dict[str, ActiveResponse] = {}
-        self._active: ActiveResponse | None = None  # the response in the conversation
-        self._is_pending = False  # whether another response follows `_active`
 
     @property
     def is_busy(self) -> bool:
@@ -430,7 +424,7 @@ class Responses:
         conversation_id = self._agent.conversation_id if in_conversation else None
         response = RealtimeResponse(new_id("resp"), session, conversation_id, options.metadata)
         feed = self._feed if in_conversation else None
-        active = ActiveResponse(self._send, response, feed, self._pace)
+        active = ActiveResponse(response, self._send, feed, self._pace)
         self._agent.has_spoken = self._agent.has_spoken or session.speaks
         self._running[response.id] = active
         if in_conversation:
@@ -439,7 +433,7 @@ class Responses:
             self.hold()
         begin = partial(self._begin, session, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
-        await active.is_announced.wait()  # no event of it may precede `response.created`
+        await active.is_announced.wait()  # before its other events
 
     async def _run(self, active: ActiveResponse, begin: Begin, draft_of: str | None) -> None:
         try:

@@ -188,7 +188,7 @@ async def _serve(
 
 
 async def _run(session: SocketSession, peer: "Peer") -> None:
-    """Runs a session until its peer connection, too, is closed; the service stops after that."""
+    """Runs a session, and then closes its peer connection, before the service may stop."""
     try:
         await session.run()
     finally:
