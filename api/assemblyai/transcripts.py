@@ -142,7 +142,7 @@ def _ms(seconds: float) -> int:
 def transcript_json(
     requested: RequestedJob, stored: StoredRequest, transcript: FileTranscript | None
 ) -> Answer:
-    """Returns a transcript as `GET /v2/transcript/{id}` shows it; `transcript` is its result."""
+    """Returns a transcript as `GET /v2/transcript/{id}` shows it, with the result if it has one."""
     options = stored.options
     language = None if options.language_detection or options.language_codes else ENGLISH
     answer: Answer = {

@@ -27,7 +27,7 @@ PLAIN = "Conversational"  # category of all voices but those that whisper, act o
 
 @dataclass(frozen=True, slots=True)
 class ForeignVoice:
-    """What the name of a voice of another API tells about the voice."""
+    """What the name of another API's voice reveals about that voice."""
 
     name: str
     language: str  # ISO 639-1

@@ -56,7 +56,7 @@ class DialectQuery(BaseModel):
         )
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """Returns the parameters with changes by a message. Raises ClientFault."""
+        """Returns the parameters with the changes of a message. Raises ClientFault."""
         return checked(type(self), {**self.model_dump(), **changes})
 
 

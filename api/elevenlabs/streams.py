@@ -91,7 +91,7 @@ class InputConversation(ContextsConversation):
     """`stream-input`, which has one context; the socket closes with it."""
 
     is_multi = False
-    id_field = "contextId"  # of events
+    id_field = "contextId"  # field of events with the id
     query_type = InputQuery
 
     def __init__(self, session: SocketSession, services: Services) -> None:

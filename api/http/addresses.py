@@ -61,7 +61,7 @@ def parse_address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """Returns the client's key in limits per address, as `network_of` gives it."""
+    """Returns the client's network (`network_of`), by which limits count its requests."""
     client = connection.client
     return network_of(client.host if client else "")
 

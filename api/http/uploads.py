@@ -57,7 +57,7 @@ FILE = {
 
 
 def file_schema(description: str) -> dict[str, Any]:
-    """Describes a body that is a file for OpenAPI."""
+    """Describes a body for OpenAPI that is one file."""
     content = {"application/octet-stream": {"schema": {**BINARY, "description": description}}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -69,7 +69,7 @@ def form_schema(
     *,
     is_required: bool = True,
 ) -> dict[str, Any]:
-    """Describes a form for OpenAPI, which FastAPI cannot, as routes read their forms themselves."""
+    """Describes a form for OpenAPI. FastAPI cannot: routes read their forms themselves."""
     schema: dict[str, Any] = {"type": "object"} if fields is None else fields.model_json_schema()
     schema = _inlined(schema, schema.pop("$defs", {}))
     schema["properties"] = {file_field: files, **schema.get("properties", {})}

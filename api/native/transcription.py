@@ -93,7 +93,7 @@ class LanguageList(BaseModel):
 
 
 def _all_or_ids(value: object) -> object:
-    """Converts a form's list that has only "true" or "false" to that text; keeps lists of ids."""
+    """Converts a form's list ["true"] or ["false"] to its text; keeps lists of ids."""
     only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
     return only if only in ("true", "false") else value
 

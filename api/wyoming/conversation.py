@@ -148,7 +148,7 @@ async def answer(
 
 
 async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]:
-    """Yields the answer without markup, cut only outside of markup."""
+    """Yields the answer in pieces, without markup, and never cut within markup."""
     splitter = ClauseSplitter(FALLBACK_LANGUAGE)
     reasoning = ReasoningFilter()
     async for delta in deltas:

@@ -231,7 +231,7 @@ def audio_id(completion: Completion) -> str:
 
 
 def expires_at(completion: Completion) -> int:
-    """Returns the time (Unix seconds) until which the id surely names the answer."""
+    """Returns the time (Unix seconds) until which the id is sure to name the answer."""
     return completion.created + (EXPIRES_S if completion.chat_id is not None else 0)
 
 

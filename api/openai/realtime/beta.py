@@ -36,7 +36,7 @@ def from_beta(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_beta(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns a server's event with the names of the beta; None for an event of GA alone."""
+    """Returns a server's event with the names of the beta; None for an event that only GA has."""
     kind = event["type"]
     if kind == _GA_ONLY:
         return None

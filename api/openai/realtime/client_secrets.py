@@ -33,7 +33,7 @@ SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
 
 
 def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
-    """Returns a session's type, by its secret or the query. Raises ApiError(validation_error)."""
+    """Returns a session's type, from its secret or query. Raises ApiError(validation_error)."""
     if len(query.get("model", "")) > MAX_MODEL_NAME:
         message = f"model: at most {MAX_MODEL_NAME} characters"
         raise ApiError("validation_error", message, param="model")

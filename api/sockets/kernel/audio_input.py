@@ -94,7 +94,7 @@ class AudioInput:
         self._limits = limits
         self._audio = LiveAudio()
         self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
-        self.texts: list[tuple[str, str]] = []  # of finals, with their languages
+        self.texts: list[tuple[str, str]] = []  # texts of finals, and their languages
         self.failure: EngineError | None = None
 
     @property

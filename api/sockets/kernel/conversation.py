@@ -99,7 +99,7 @@ def parse_spoken(text: str) -> dict[str, Any]:
 
 
 def checked(shape: type[M], value: Any, name: str = "") -> M:
-    """Validates a value, which errors call `name`. Raises ClientFault."""
+    """Validates a value; errors call it `name`. Raises ClientFault."""
     try:
         return shape.model_validate(value)
     except ValidationError as error:

@@ -242,7 +242,7 @@ class ListeningConversation(Conversation):
             self.socket.finish(self._close_code)
 
     def timed_out(self, message: str, code: int) -> bool:
-        """Sends a client that has fallen silent the text of its audio before the error."""
+        """Sends a silent client the text of its audio before the error."""
         if message != self.silence[1]:
             return False
         if self._is_taking:  # a piece that is charged, but not recognised yet
