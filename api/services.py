@@ -1,8 +1,5 @@
-"""Groups of services for routes and socket handlers, and their construction.
-
-A handler depends on one group, through `api.http.routing`. Code below the handlers takes the
-objects that it needs, never a group.
-"""
+"""Groups of services for routes and socket handlers, and their construction. Code below the
+handlers takes the objects that it needs, never a group."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field

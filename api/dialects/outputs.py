@@ -38,12 +38,9 @@ class ForeignVoice:
 async def voice_for(
     wanted: str, foreign: ForeignVoice | None, caller: Caller, field: str = "model"
 ) -> AvailableVoice:
-    """Finds a voice by name or id. If the name belongs to a `foreign` voice, returns a custom voice
-    of the workspace with that name, or else a stand-in.
-
-    `field` names the field of the request in errors. Raises VoiceNotFound, VoiceNotReady,
-    EngineLost or DatabaseUnavailable.
-    """
+    """Finds a voice by name or id. A `foreign` name means a custom voice of the workspace with that
+    name, or else a stand-in. Errors name `field`. Raises VoiceNotFound, VoiceNotReady, EngineLost
+    or DatabaseUnavailable."""
     if foreign is None:
         return await caller.directory.find_named(wanted, caller.workspace_id, field)
     with suppress(VoiceNotReady):
@@ -126,12 +123,9 @@ async def speak_whole(
     head: bytes = b"",
     copy_to: Callable[[bytes], object] | None = None,
 ) -> tuple[TemporaryFile, list[TimedWord]]:
-    """Speaks a text; returns the file with its audio after `head`, and its words.
-
-    The length of a WAV file is written into its header. `copy_to` gets all audio, too. Raises the
-    errors of `SpeechStream.speak`, StorageUnavailable, or ApiError(validation_error) if the text
-    has nothing to speak.
-    """
+    """Speaks a text; returns a file with `head` and the audio, which `copy_to` gets too, and its
+    words. A WAV file gets its length. Raises the errors of `SpeechStream.speak`,
+    StorageUnavailable, or ApiError(validation_error) if nothing can be spoken."""
     file = TemporaryFile()
     file.write(head)
     words: list[TimedWord] = []

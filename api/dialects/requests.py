@@ -88,12 +88,9 @@ def dialect_socket(
     key_in: Callable[[str], str] | None = None,
     key_queries: tuple[str, ...] = (),
 ) -> list[BaseRoute]:
-    """Returns the routes of a dialect's socket.
-
-    The key follows one of the `schemes` in the header or among the subprotocols, is one of the
-    query parameters `key_queries`, or is found by `key_in` in the first message. `check` validates
-    the query before the upgrade; it may raise ApiError.
-    """
+    """Returns the routes of a dialect's socket. The key follows one of the `schemes` in the header
+    or among the subprotocols, is in a query parameter of `key_queries`, or is found by `key_in` in
+    the first message. `check` validates the query before the upgrade; it may raise ApiError."""
 
     def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
         check(websocket.query_params)
@@ -121,12 +118,9 @@ def dialect_socket(
 async def fetched(
     request: Request, speech: SpeechServices, url: str, *, watches: bool = True
 ) -> AsyncIterator[Path]:
-    """Downloads a recording, which exists until the block ends.
-
-    While it downloads, the request takes no place at its route. With `watches`, the download stops
-    if the client disconnects. Raises ApiError(overloaded), ClientDisconnect or the errors of
-    `SpeechServices.fetch`.
-    """
+    """Downloads a recording, which exists until the block ends; meanwhile, the request takes no
+    place at its route. With `watches`, the download stops if the client disconnects. Raises
+    ApiError(overloaded), ClientDisconnect or the errors of `SpeechServices.fetch`."""
     context = context_of(request)
     async with (
         context.upload_space() as take,

@@ -1,8 +1,6 @@
-"""Admission control: shares of capacity for the work in progress and the bytes of bodies.
-
-A request beyond its share is refused at once with 503 and Retry-After: a client can act on a quick
-refusal, whereas a queue would only make every answer late.
-"""
+"""Admission control: shares of capacity for the work in progress and the bytes of bodies. A request
+beyond its share gets 503 and Retry-After at once: clients can act on a quick refusal, whereas a
+queue would only make every answer late."""
 
 import time
 from collections import Counter
@@ -242,12 +240,10 @@ class AdmissionControl:
         )
 
     def enter_caller(self, caller: int | str) -> Release:
-        """Counts a request of a workspace (id), or of an address if its route needs no key.
-
-        A workspace may hold as many places as are still free, hence half of all while it is alone,
-        so that its stalled bodies and slow readers leave room for others. All addresses without a
-        key together may hold half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
-        """
+        """Counts a request of a workspace (id), or of an address if its route needs no key. A
+        workspace may hold as many places as remain free, half of all while it is alone, so that its
+        slow readers leave room. All addresses without a key may hold half. Raises
+        ApiError(concurrency_limit or overloaded)."""
         if isinstance(caller, int):
             most = max(1, min(self._half_of_requests, self._kinds[REQUEST].free))
             return self._enter_caller(caller, most, "workspace")

@@ -77,10 +77,8 @@ async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[No
 
 async def count_attempts(limits: SharedLimits, *attempts: Attempts) -> list[Attempts]:
     """Counts an attempt in each window; returns the counted ones. Raises ApiError(rate_limited).
-
-    A network whose window is used up is refused before narrower windows are created: those of the
-    65,536 /64 networks of a /48 would push out all others.
-    """
+    Wider windows are checked first, so that a refused /48 creates no windows for its 65,536 /64
+    networks, which would push out all others."""
     for wider in attempts[1:]:
         if wider.fallback is None:
             window = await limits.hit(wider.key, wider.limit, wider.window_s, cost=0)

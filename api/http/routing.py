@@ -88,11 +88,9 @@ OperationDep = Annotated[Operation, Depends(_operation_of)]
 
 
 def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER) -> str:
-    """Returns the API key or token of a request; "" without one.
-
-    A scheme with a hyphen, such as `xi-api-key`, names a header that holds only the key. The scheme
-    "" admits an Authorization header that holds only the key.
-    """
+    """Returns the API key or token of a request; "" without one. A scheme with a hyphen, such as
+    `xi-api-key`, is a header that holds only the key. The scheme "" admits a bare key in
+    `Authorization`."""
     scheme, space, credential = connection.headers.get("authorization", "").partition(" ")
     if not space:
         scheme, credential = "", scheme

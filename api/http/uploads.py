@@ -1,9 +1,6 @@
-"""Multipart forms with files: read as they arrive, within limits, and validated.
-
-Starlette's own `request.form()` does not bound the size of a file while it is read, accepts a body
-without its closing boundary, decodes broken UTF-8 as Latin-1, and its files have no path that the
-decoder's process could open.
-"""
+"""Multipart forms with files: read as they arrive, within limits, and validated. Starlette's own
+`request.form()` does not bound the size of a file while it is read, accepts a body without its
+closing boundary, decodes broken UTF-8 as Latin-1, and gives its files no path."""
 
 import logging
 import re
@@ -173,13 +170,10 @@ async def receive_form(
     limits: UploadLimits = UploadLimits(),
     before_large: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncGenerator[MultipartForm, None]:
-    """Receives the form of a request; its files are deleted when the block ends.
-
-    `before_large` is awaited once a body is known to exceed LARGE_BODY_BYTES, by its declared
-    length or the bytes received; it may raise to refuse the rest. Raises ApiError:
-    unsupported_media_type, file_too_large, invalid_file_count, validation_error, request_timeout,
-    overloaded.
-    """
+    """Receives the form of a request; its files are deleted when the block ends. `before_large` is
+    awaited once a body is known to exceed LARGE_BODY_BYTES; it may raise to refuse the rest. Raises
+    ApiError: unsupported_media_type, file_too_large, invalid_file_count, validation_error,
+    request_timeout, overloaded."""
     boundary = multipart_boundary(request)
     if boundary is None:
         message = "the Content-Type must be multipart/form-data"

@@ -1,8 +1,6 @@
-"""`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses.
-
-Up to protocol version 2025-11-25, a client cancels a call by a notification, which is matched by
-session id; in later versions it closes the connection.
-"""
+"""`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses. Up to
+protocol version 2025-11-25, clients cancel calls by notifications, which name the session; later,
+they close the connection."""
 
 import asyncio
 import json

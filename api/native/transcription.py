@@ -196,10 +196,10 @@ async def transcribe(request: Request, caller: CallerDep) -> Response:
     async with receive_form(request, LIMITS, caller.check_credit) as received:
         path = received.file("audio").path
         fields = received.read(TranscriptionFields, LISTS)
-        known = await caller.speech.speakers.named(caller.principal, fields.known_speakers)
+        speakers = await caller.speech.speakers.named(caller.principal, fields.known_speakers)
         marks = fields.redaction("mark")
         to_answer = partial(answer, fields.response_format, fields.timestamps, marks=marks)
-        return await caller.transcribe(request, path, fields.recognition(), to_answer, known)
+        return await caller.transcribe(request, path, fields.recognition(), to_answer, speakers)
 
 
 @router.get("/stt/languages", summary="List the supported languages")

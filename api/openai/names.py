@@ -55,12 +55,10 @@ class OpenAINames:
         text: str = "",
         field: str = "voice",
     ) -> AvailableVoice | None:
-        """Returns the voice by OpenAI's name, or by its name or id in this service.
-
-        `language` (ISO 639-1) is the language of the text; None detects it in `text`. `field` names
-        the field of the request in errors. Returns None if the language of the text decides. Raises
-        ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
-        """
+        """Returns the voice by OpenAI's name, or by its name or id in this service; None if the
+        language decides. `language` (ISO 639-1) is that of the text, or None to detect it in
+        `text`. Errors name `field`. Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or
+        DatabaseUnavailable."""
         if wanted is None:
             return None
         openai_voice = self.config.voices.get(wanted.strip().lower())

@@ -1,8 +1,6 @@
-"""Telephone calls over Twilio Media Streams, translated to and from a Realtime conversation.
-
-Twilio plays the audio that it receives, and returns marks that tell how much the caller has heard.
-Messages: https://www.twilio.com/docs/voice/media-streams/websocket-messages
-"""
+"""Telephone calls over Twilio Media Streams, translated to and from a Realtime conversation. Twilio
+returns marks that tell how much of the audio the caller has heard. Messages:
+https://www.twilio.com/docs/voice/media-streams/websocket-messages"""
 
 import json
 from typing import Annotated, Any, Literal, Self

@@ -1,9 +1,6 @@
-"""Translates the beta version of Realtime events to the GA version, and back.
-
-Clients ask for the beta with `OpenAI-Beta: realtime=v1`. In the beta the session is flat, and
-events and content parts have other names (openai-python's `types/beta/realtime`). All other modules
-know only the GA version.
-"""
+"""Translates the beta version of Realtime events, in which the session is flat and events and
+content parts have other names (openai-python's `types/beta/realtime`), to the GA version and
+back."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,9 +1,5 @@
-"""OpenAI's Realtime dialect in one session (https://platform.openai.com/docs/guides/realtime).
-
-`InputListener` recognises the user's speech, `UserTurns` decides what follows from it, and
-`Responses` runs the answers that `Agent` begins. This module handles the client's events and
-carries out the effects of turns.
-"""
+"""OpenAI's Realtime dialect in one session (https://platform.openai.com/docs/guides/realtime): the
+events of the client, and the effects of the user's turns."""
 
 import time
 from collections.abc import Iterator

@@ -58,11 +58,9 @@ def usage_json(text: TokenUsage, audio_tokens: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class RealtimeResponse:
-    """One answer. `session` includes the changes that apply to this response alone.
-
-    `conversation_id` is None for a response outside the conversation. `metadata` is sent back from
-    `response.created` on, so that clients can match responses with requests.
-    """
+    """One answer, with the session as changed for this response alone. `conversation_id` is None
+    outside the conversation. `metadata` is sent back, so that clients can match responses with
+    requests."""
 
     id: str
     session: RealtimeSession

@@ -1,8 +1,6 @@
-"""The session objects of the Realtime dialect (GA): their defaults, and how updates change them.
-
-An update is merged: objects field by field, lists and other values as a whole; null, "" and []
-clear a field. Fields without effect here, such as `tracing`, are kept and sent back.
-"""
+"""The session objects of the Realtime dialect (GA), and how updates change them: objects field by
+field, other values as a whole. null, "" and [] clear a field. Fields without effect here, such as
+`tracing`, are kept and sent back."""
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID

@@ -30,11 +30,9 @@ class SessionEnded(Exception):
 
 
 class Conversation(Protocol):
-    """One protocol on one socket. The session calls the methods one at a time.
-
-    While a `receive_` method runs, nothing is read, not even a pong or a disconnect. It may wait
-    some seconds (backpressure); longer work goes to `SocketSession.spawn`.
-    """
+    """One protocol on one socket, whose methods are called one at a time. While a `receive_` method
+    runs, nothing is read, not even a disconnect: it may wait some seconds (backpressure), but
+    longer work goes to `SocketSession.spawn`."""
 
     @property
     def is_busy(self) -> bool:
