@@ -134,7 +134,6 @@ ASSEMBLYAI_ERRORS = ErrorDialect(
     ("/v2/transcript", "/v2/upload", "/v3/ws", "/v3/token"), assemblyai_error
 )
 
-
 SCHEMES = "", "bearer"  # AssemblyAI's clients send the key without a scheme
 # Codes of errors and warnings.
 FAILED = 3005
@@ -218,8 +217,8 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes all parameters, or none if one is invalid. Raises ClientFault or an error of
-        CODED."""
+        """Changes all parameters, or none if one is invalid. Raises ClientFault or a CODED
+        error."""
         query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
         changes_languages = query.codes != self.query.codes
         await self.turns.change(query.options, changes_languages=changes_languages)

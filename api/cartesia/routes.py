@@ -207,7 +207,6 @@ def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, st
 # Pipecat's service ignores the path of its address.
 CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/", "/stt/websocket"), cartesia_error)
 
-
 TAG = "Cartesia's dialect"
 router = make_router(TAG, scope="tts", visitors=True, schemes=SCHEMES)
 tokens = make_router(TAG, scope="tts", shows_secret=True, schemes=SCHEMES)

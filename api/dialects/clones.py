@@ -22,7 +22,6 @@ RULES = load_yaml(CustomVoicesConfig, "custom_voices").clips
 LEAST = f"Recordings of one speaker, together at least {RULES.min_total_seconds:g} seconds."
 FILES = "files"  # what `POST /voices` calls the recordings
 
-
 Create: TypeAlias = Callable[[NewVoice], Awaitable[CustomVoice]]
 """Creates a voice from received recordings, by the rules for clips."""
 

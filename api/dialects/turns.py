@@ -25,7 +25,6 @@ from pipelines.stt.turns import INCOMPLETE
 TurnEvent = Literal["Update", "StartOfTurn", "EagerEndOfTurn", "TurnResumed", "EndOfTurn"]
 Trigger = Literal["model", "timeout", "manual"]
 
-
 C = TypeVar("C", bound=ListeningConversation)
 
 

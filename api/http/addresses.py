@@ -11,7 +11,6 @@ from configs.environment import is_loopback
 WIDER = ((56, 4), (48, 16))
 """Wider IPv6 networks: prefix length (bits), and allowance as a multiple of one address's."""
 
-
 _FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # prefixes of proxies' headers
 
 
@@ -95,8 +94,7 @@ def widest_network(address: str) -> str:
 
 @lru_cache(1024)
 def block_of(address: str) -> str:
-    """Returns the /8 of an IPv4 address or the /16 of an IPv6 address or network, else
-    `address`."""
+    """Returns the /8 of an IPv4 address, the /16 of an IPv6 address or network, else `address`."""
     parsed = parse_address(address.partition("/")[0])
     if parsed is None:
         return address

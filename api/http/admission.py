@@ -142,8 +142,7 @@ class BurstLimit:
 
 @dataclass(eq=False, repr=False)
 class RoutePlace:
-    """Place of a request at its route, held from the end of its body to the start of its answer.
-    The defaults are for a route without a limit."""
+    """Place of a request at its route, which is held from the end of its body to its answer."""
 
     _enter: Callable[[], Release] = lambda: release_nothing
     _enter_sending: Callable[[], Release | None] = lambda: None

@@ -56,7 +56,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 async def read_json(
     request: Request, most_bytes: int = MAX_JSON_BYTES, take: Take | None = None
 ) -> bytes:
-    """Reads a JSON body, whose chunks are passed to `take` by size. Raises ApiError:
+    """Reads a JSON body, and calls `take` with the size of each chunk. Raises ApiError:
     unsupported_media_type, file_too_large, request_timeout, or what `take` raises."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(json|.*\+json)", media_type):

@@ -143,8 +143,7 @@ class RequestLimits:
         return replace(principal, is_owner=may_be_owner and principal.secret is None)
 
     def can_be_owner(self, connection: HTTPConnection) -> bool:
-        """Whether the service serves only its own machine, and the request seems to come from
-        it."""
+        """Whether the service serves only its own machine, and the request seems to be local."""
         return self.plans.free_workspace_id is not None and is_direct(connection)
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:

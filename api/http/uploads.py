@@ -77,8 +77,7 @@ def form_schema(
 
 
 def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
-    """Copies a part of a schema, with definitions in place of references, which would be
-    dangling."""
+    """Copies a part of a schema, with the definitions in place of references to them."""
     if isinstance(part, list):
         return [_inlined(item, definitions) for item in part]
     if not isinstance(part, dict):

@@ -30,7 +30,6 @@ LINE_S = 0.1  # minimum audio of a line (s), except the first and the last
 TEXT_CHARACTERS = 5000
 SCRIPT_LINES = 100
 
-
 SpokenText = Annotated[
     str,
     Field(

@@ -26,15 +26,14 @@ class OpenAINames:
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """Returns the tier of a speech model's voices; None: any. Raises
-        ApiError(model_not_found)."""
+        """Returns the tier of a speech model's voices, if any. Raises ApiError(model_not_found)."""
         if model is None:
             return None
         tier = self.config.speech_models.get(model)
         return tier or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
-        """Returns a Realtime model's chat model and voice tier. Raises
+        """Returns a Realtime model's chat model and voices' tier. Raises
         ApiError(model_not_found)."""
         if model in self.config.realtime_models:
             return DEFAULT_MODEL, self.config.realtime_models[model]

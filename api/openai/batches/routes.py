@@ -30,7 +30,6 @@ from pipelines.jobs.jobs import Jobs
 
 router = make_router("batches", scope="chat")
 
-
 CONFIG = load_yaml(JobsConfig, "jobs")
 UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
 MEDIA_TYPE = "application/jsonl"

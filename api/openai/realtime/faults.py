@@ -122,8 +122,7 @@ def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:
 
 
 def not_one_of(value: Any, expected: Iterable[str] | str) -> str:
-    """Returns the message about a value that is not in `expected`: choices, or their quoted
-    list."""
+    """Returns the message about a value outside of `expected`: choices, or their quoted list."""
     choices = expected
     if not isinstance(choices, str):
         choices = ", ".join(f"'{choice}'" for choice in choices)

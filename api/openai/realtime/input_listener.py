@@ -130,8 +130,7 @@ class InputListener(SocketListener):
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def append(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
-        """Takes int16 audio at `rate` (Hz), or in the session's format. Raises
-        InsufficientCredit."""
+        """Takes int16 at `rate` (Hz), or the session's format. Raises InsufficientCredit."""
         assert self._settings is not None
         before_s = self.input.received_s
         if rate is None:

@@ -1,5 +1,4 @@
-"""The responses of a Realtime session: the agent's answers as events, in the order that clients
-rely on, and the response object with its usage."""
+"""The responses of a Realtime session: the agent's answers as events, and their usage."""
 
 import asyncio
 import time
@@ -72,8 +71,7 @@ class RealtimeResponse:
     usage: dict[str, Any] | None = None  # clients read it in every response that has ended
 
     def end(self, status: ResponseStatus, **details: Any) -> None:
-        """Sets the final status; `details` are the `reason`, or the `error` of a failed
-        response."""
+        """Sets the final status; `details` are its `reason`, or the `error` of a failure."""
         self.status = status
         self.status_details = {"type": status, **details} if details else None
 

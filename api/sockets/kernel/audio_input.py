@@ -146,8 +146,8 @@ class AudioInput:
         self.inbox.put(pcm)
 
     async def wait_until_processed(self) -> bool:
-        """Waits until the audio so far is processed, since a client may send it faster. Ends the
-        session and returns False if the service cannot keep up."""
+        """Waits until the audio so far is processed. Ends the session, and returns False, if
+        late."""
         processed = asyncio.Event()
         self.inbox.put(processed)
         try:

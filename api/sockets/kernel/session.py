@@ -23,7 +23,6 @@ from pipelines.tts.session import Frame
 
 logger = logging.getLogger(__name__)
 
-
 SecretSession: TypeAlias = dict[str, Any]
 """Configuration of the session that a client secret opens."""
 

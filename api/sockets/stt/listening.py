@@ -171,8 +171,7 @@ class SocketListener(ABC):
 
 
 class ListeningConversation(Conversation):
-    """Base class of conversations that recognise speech. A dialect's subclass reads the messages,
-    and its listeners write the events."""
+    """Base class of conversations that recognise speech, whose listeners write the events."""
 
     silence: tuple[float, str, int]
     """Seconds without a message after which the session ends, error message, and close code."""
@@ -194,8 +193,7 @@ class ListeningConversation(Conversation):
 
     @abstractmethod
     async def handle(self, text: str) -> bool:
-        """Returns whether a text message ends the stream. Raises InsufficientCredit or
-        ClientFault."""
+        """Returns whether a message ends the stream. Raises InsufficientCredit or ClientFault."""
 
     @abstractmethod
     async def accept(self, data: bytes) -> bool:
