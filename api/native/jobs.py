@@ -331,10 +331,11 @@ async def estimate_speech(
     chosen = book.only(fields.chapters)
     chosen_ids = {id(chapter) for chapter in chosen.chapters}
     task = _task(fields, book, principal)
+    _, voices = await _voices(speech.synthesis.pipeline, replace(task, book=chosen), book)
+    read_by = {id(chapter): voice for chapter, voice in zip(book.chapters, voices, strict=True)}
 
     def estimates() -> list[ChapterEstimate]:
-        lengths = speech_jobs.estimates(task, billing)
-        chapters = zip(book.chapters, lengths, voices, strict=True)
+        chapters = zip(book.chapters, speech_jobs.estimates(task, billing), voices, strict=True)
         return [
             ChapterEstimate(
                 number=number,
@@ -344,17 +345,13 @@ async def estimate_speech(
                 estimated_seconds=round(seconds, 1),
                 extra=chapter.is_extra,
                 chosen=id(chapter) in chosen_ids,
-                language=read_by.language,
-                language_name=name_language(read_by.language).name,
-                voice=read_by.voice.info.name,
+                language=reader.language,
+                language_name=name_language(reader.language).name,
+                voice=reader.voice.info.name,
             )
-            for number, (chapter, (characters, seconds), read_by) in enumerate(chapters, start=1)
+            for number, (chapter, (characters, seconds), reader) in enumerate(chapters, start=1)
         ]
 
-    _, voices = await _voices(speech.synthesis.pipeline, replace(task, book=chosen), book)
-    read_by_chapter = {
-        id(chapter): read_by for chapter, read_by in zip(book.chapters, voices, strict=True)
-    }
     chapters = await to_thread.run_sync(estimates)
     read = [chapter for chapter in chapters if chapter.chosen]
     return SpeechJobEstimate(
@@ -365,9 +362,7 @@ async def estimate_speech(
         estimated_seconds=round(sum(chapter.estimated_seconds for chapter in read), 1),
         chapters=chapters,
         left_out=LeftOutParts.model_validate(book.left_out),
-        warnings=language_warnings(
-            chosen.chapters, [read_by_chapter[id(chapter)] for chapter in chosen.chapters]
-        ),
+        warnings=language_warnings(chosen.chapters, [read_by[id(c)] for c in chosen.chapters]),
     )
 
 

@@ -53,7 +53,7 @@ def _decoded(value: Any) -> Any:
 
 def _no_image(value: Any) -> Any:
     if value == "input_image":
-        raise wrong("invalid_value", "images are not supported: the models read and hear only")
+        raise wrong("invalid_value", "images are not supported: models take text and audio")
     return value
 
 

@@ -146,8 +146,7 @@ class AudioInput:
         self.inbox.put(pcm)
 
     async def wait_until_processed(self) -> bool:
-        """Waits until the audio so far is processed. Ends the session, and returns False, if
-        late."""
+        """Waits until the audio so far is processed; False if too late, which ends the session."""
         processed = asyncio.Event()
         self.inbox.put(processed)
         try:
