@@ -195,8 +195,7 @@ def build_services(
     limits: SharedLimits | None = None,
 ) -> Services:
     """Builds all services without waiting for models: a route answers 503 until its model is up. A
-    caller that passes a `decoder` closes it. Without `limits`, this process counts only its
-    requests."""
+    `decoder` is closed by its caller. Without `limits`, only this process's requests count."""
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()
     plans = load_plans(settings)

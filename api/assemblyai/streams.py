@@ -217,8 +217,7 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes all parameters, or none if one is invalid. Raises ClientFault or a CODED
-        error."""
+        """Changes all parameters, or none if one is invalid. Raises ClientFault or CODED errors."""
         query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
         changes_languages = query.codes != self.query.codes
         await self.turns.change(query.options, changes_languages=changes_languages)

@@ -116,10 +116,8 @@ async def clone_voice(
     The clip is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation, "clip") as (
-        form,
-        create,
-    ):
+    clips = receive_clips(request, principal, voices.custom, operation, "clip")
+    async with clips as (form, create):
         fields = form.read(VoiceFields)
         voice = await create(new_voice(request, fields))
     return _own_voice(voice, principal)

@@ -62,8 +62,8 @@ def words_json(
     punctuated: bool,
     language: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Converts words, with a number of `speakers` and the `language` for each, if they are
-    given."""
+    """Converts words, with their numbers in `speakers`, which may be empty, and their
+    `language`."""
     entries = []
     for place, word in enumerate(words):
         fields: dict[str, Any] = {

@@ -144,9 +144,8 @@ class ElevenLabsVoicing(LenientModel):
 async def find_voice(
     voice_id: str, caller: Caller, language: str | None = None, text: str = ""
 ) -> AvailableVoice:
-    """Finds a voice by id or name, or a stand-in for an ElevenLabs voice, which speaks `language`
-    or else the language of `text`. Raises VoiceNotFound, VoiceNotReady, EngineLost or
-    DatabaseUnavailable."""
+    """Finds a voice by id or name; a stand-in for an ElevenLabs voice speaks `language`, or else
+    that of `text`. Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable."""
     foreign = None
     if (gender := _GENDERS.get(voice_id)) is not None:
         if language:

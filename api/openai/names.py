@@ -33,8 +33,7 @@ class OpenAINames:
         return tier or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
-        """Returns a Realtime model's chat model and voices' tier. Raises
-        ApiError(model_not_found)."""
+        """Returns a Realtime model's chat model and tier. Raises ApiError(model_not_found)."""
         if model in self.config.realtime_models:
             return DEFAULT_MODEL, self.config.realtime_models[model]
         return (await self._find_model(model, "chat")).id, None

@@ -160,10 +160,8 @@ async def create_voice(
     The recording is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation, "audio_sample") as (
-        form,
-        create,
-    ):
+    clips = receive_clips(request, principal, voices.custom, operation, "audio_sample")
+    async with clips as (form, create):
         if form.fields.get("type") == "prompt":
             raise InvalidField("type", "must be audio_sample: voices cannot be made from a text")
         fields = form.read(AudioVoiceFields)

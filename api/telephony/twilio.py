@@ -174,9 +174,8 @@ class TwilioConversation(Conversation):
 
 
 def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
-    """Serialises a message to Twilio. Marks are returned once the audio before them was played, and
-    `clear` discards audio that was not played yet. Twilio logs `error` as a warning, and plays
-    on."""
+    """Serialises a message to Twilio, which returns marks once the audio before them was played,
+    drops its audio after `clear`, and only logs `error`."""
     return json_text({"event": event, **body})
 
 

@@ -278,8 +278,7 @@ class CompletionFrames:
 
     def piece(self, delta: GenerationDelta) -> bytes:
         """Returns the events of new reasoning, text and fragments of tool calls. Each fragment has
-        its own event, since some clients read only the first call of an event, and no text beside
-        it."""
+        its own event: some clients read only the first call of an event, and no text beside it."""
         lines = [self._line({"content": "", "tool_calls": [call]}) for call in delta.tool_calls]
         if delta.reasoning:
             thoughts = {"content": delta.text, "reasoning_content": delta.reasoning}

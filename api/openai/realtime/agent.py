@@ -72,8 +72,7 @@ class Agent:
             self.record.begin(self.session.id, self._chat_model)
 
     async def check(self, changed: Session) -> None:
-        """Prepares a changed session, so that unknown voices are refused at once. Raises as
-        `open`."""
+        """Prepares a changed session, to refuse unknown voices at once. Raises as `open`."""
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)
             changed.chat_id = await self.record.save_chat(bool(changed.save_chat))

@@ -1,6 +1,5 @@
-"""Translates the beta version of Realtime events, in which the session is flat and events and
-content parts have other names (openai-python's `types/beta/realtime`), to the GA version and
-back."""
+"""Translates between the beta version of Realtime events and the GA version. In the beta, the
+session is flat, and events and parts have other names (openai-python's `types/beta/realtime`)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

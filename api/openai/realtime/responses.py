@@ -57,9 +57,8 @@ def usage_json(text: TokenUsage, audio_tokens: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class RealtimeResponse:
-    """One answer, with the session as changed for this response alone. `conversation_id` is None
-    outside the conversation. `metadata` is sent back, so that clients can match responses with
-    requests."""
+    """One answer, with the session as changed for it. `conversation_id` is None outside the
+    conversation. Clients match responses with requests by `metadata`."""
 
     id: str
     session: RealtimeSession

@@ -44,9 +44,8 @@ class SocketRegistry:
 
     async def admit(self, principal: Principal, refused_as: str = "socket") -> Lease:
         """Acquires a lease for a session of a workspace, counted across all gateways. In this
-        process, a workspace may have at most as many sessions as remain free. A refusal for lack of
-        places counts as `refused_as`. Raises ApiError(concurrency_limit) or
-        ApiError(overloaded)."""
+        process, a workspace may have only as many sessions as remain free. A refusal for lack of
+        places counts as `refused_as`. Raises ApiError(concurrency_limit or overloaded)."""
         key = f"sockets:{principal.workspace_id}"
         free = self.at_most - self.shared.held
         if not _SHARE.allows(self.shared.held_under(key), free):

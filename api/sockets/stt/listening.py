@@ -76,8 +76,7 @@ class SocketListener(ABC):
 
     async def prepared(self, options: SessionOptions) -> SessionOptions:
         """Returns options with the engine's language codes, known speakers and the owner. Raises
-        InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
-        EngineError."""
+        InvalidRequest, NotFound or InsufficientScope for a wrong option, or EngineError."""
         principal = self._socket.principal
         recognition = options.recognition
         live = self._speech.live_transcription
