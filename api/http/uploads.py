@@ -124,7 +124,7 @@ class MultipartForm:
 
     def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
         """Parses the fields. Those named in `lists`, sent as `name` or `name[]`, are lists. An empty
-        option counts as absent, except for a text or None. Raises ApiError(validation_error)."""
+        option that is no text or None counts as absent. Raises ApiError(validation_error)."""
         fields: dict[str, Any] = {}
         for sent, value in self.values:
             match = _LIST_NAME.fullmatch(sent)
