@@ -123,8 +123,11 @@ class MultipartForm:
         return dict(self.values)
 
     def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
-        """Parses the fields. Those named in `lists`, sent as `name` or `name[]`, are lists. An empty
-        option that is no text or None counts as absent. Raises ApiError(validation_error)."""
+        """Parses the fields. Those named in `lists`, sent as `name` or `name[]`, are lists.
+
+        An empty option counts as absent, unless the option is a text that may be None. Raises
+        ApiError(validation_error).
+        """
         fields: dict[str, Any] = {}
         for sent, value in self.values:
             match = _LIST_NAME.fullmatch(sent)
