@@ -27,7 +27,7 @@ routers = (router, clones)
 
 Answer = dict[str, Any]
 DONE = {"status": "ok"}
-CLONE = "custom_voice"  # name in `fine_tuning` of the model that is fitted to a clone
+CLONE = "custom_voice"  # name of a clone's model in `fine_tuning`
 STATES = {"processing": "fine_tuning", "ready": "fine_tuned", "failed": "failed"}
 CATEGORIES = {
     "default": ("premade",),

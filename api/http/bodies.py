@@ -289,7 +289,7 @@ class ErrorBody(BaseModel):
     message: str
 
 
-# OpenAPI's entry for requests whose texts, in the address, make it too long.
+# OpenAPI's entry for requests whose texts make their address too long.
 ADDRESS_TOO_LONG: dict[int | str, dict[str, Any]] = {
     414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}
 }

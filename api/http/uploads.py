@@ -31,7 +31,7 @@ FILE_FIELDS = frozenset(
     "audio audio_sample clip document file files known_speaker_references recording".split()
 )
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
-WRITE_BYTES = 2**20  # collected before a thread writes them
+WRITE_BYTES = 2**20  # bytes that are collected before a thread writes them
 # Bytes that count as a second of work in the event loop, so that one address uploads 70 MB/s while
 # models work. At 600 MB/s, which the loop can read, other clients' speech took 2.7 times as long.
 READ_BYTES_PER_S = 170e6

@@ -531,7 +531,7 @@ class SpokenAudio(BaseModel):
     id: str = Field(description="Id by which later messages name the answer, until `expires_at`.")
     data: str = Field(description="The audio in base64.")
     transcript: str
-    expires_at: int  # Unix seconds; the past if the chat is not saved
+    expires_at: int  # Unix seconds; in the past if the chat is not saved
 
 
 class AnswerMessage(BaseModel):

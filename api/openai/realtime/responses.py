@@ -428,7 +428,7 @@ class Responses:
             self.hold()
         begin = partial(self._begin, session, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
-        await active.is_announced.wait()  # before its other events
+        await active.is_announced.wait()  # `response.created` precedes its other events
 
     async def _run(self, active: ActiveResponse, begin: Begin, draft_of: str | None) -> None:
         try:
