@@ -204,8 +204,7 @@ class AssemblyConversation(ListeningConversation):
         return message.type == "Terminate"
 
     async def accept(self, data: bytes) -> bool:
-        encoding = ENCODINGS[self.query.encoding]
-        await self.turns.input.accept(data, encoding, self.query.sample_rate)
+        await self.turns.input.accept(data, ENCODINGS[self.query.encoding], self.query.sample_rate)
         return False
 
     async def summarise(self) -> None:
@@ -219,8 +218,7 @@ class AssemblyConversation(ListeningConversation):
     async def _change(self, fields: dict[str, Any]) -> None:
         """Changes all parameters, or none if one is invalid. Raises ClientFault or CODED errors."""
         query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
-        changes_languages = query.codes != self.query.codes
-        await self.turns.change(query.options, changes_languages=changes_languages)
+        await self.turns.change(query.options, changes_languages=query.codes != self.query.codes)
         self.query = query
 
 

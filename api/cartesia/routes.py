@@ -117,8 +117,7 @@ class CartesiaSpeech(LenientModel):
             timings=self.add_timestamps,
             pronunciations=(DictionaryRef(id=dictionary),) if dictionary else (),
         )
-        is_slow = audio.container == "mp3"
-        return caller.open_stream(voice, style, make_encoder, slow_encoder=is_slow)
+        return caller.open_stream(voice, style, make_encoder, slow_encoder=audio.container == "mp3")
 
 
 def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | None:

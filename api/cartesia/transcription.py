@@ -301,8 +301,7 @@ class CartesiaTurns(TurnListener[TurnsConversation]):
         return 1 - self._conversation.query.turn_eager_end_threshold
 
     async def warn(self, message: str) -> None:
-        error = self._conversation.failure(ApiError("unavailable", message))
-        await self._socket.send(error)
+        await self._socket.send(self._conversation.failure(ApiError("unavailable", message)))
 
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
         if event in WITHOUT_TEXT:

@@ -118,8 +118,7 @@ async def clone_voice(
     """
     clips = receive_clips(request, principal, voices.custom, operation, "clip")
     async with clips as (form, create):
-        fields = form.read(VoiceFields)
-        voice = await create(new_voice(request, fields))
+        voice = await create(new_voice(request, form.read(VoiceFields)))
     return _own_voice(voice, principal)
 
 

@@ -48,8 +48,7 @@ class Replacements:
                 results.append((at, last))
             elif match.text:
                 marks = last.word.rpartition(plain[end - 1])[2]
-                text = match.text + marks
-                results.append((at, replace(words[at], word=text, end=last.end)))
+                results.append((at, replace(words[at], word=match.text + marks, end=last.end)))
             at = end
         return results
 

@@ -130,9 +130,8 @@ class RecordingResults:
         words = [word for _, spoken in turns for word in spoken]
         speakers = [speaker for speaker, spoken in turns for _ in spoken]
         is_whole = not (self._query.multichannel or self._replacements)
-        text = self._transcript.text if is_whole else self._text(words)
         alternative: dict[str, Any] = {
-            "transcript": text,
+            "transcript": self._transcript.text if is_whole else self._text(words),
             "confidence": round(self._transcript.confidence, 4),
             "words": self._words(words, speakers),
         }
@@ -381,6 +380,5 @@ def _prepare(path: Path, query: options.RecordingQuery) -> str:
         try:
             sniff(head_of(path))
         except InvalidAudio:
-            message = query.rate_missing
-            raise ApiError("validation_error", message, param="sample_rate") from None
+            raise ApiError("validation_error", query.rate_missing, param="sample_rate") from None
     return sha256

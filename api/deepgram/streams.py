@@ -181,8 +181,7 @@ class StreamChannel(SocketListener):
         results: dict[str, Any] = {"alternatives": [alternative]}
         findings: dict[str, Any] = {}
         if transcript.final and query.search:
-            hits = await asyncio.to_thread(search_hits, words, query.search, separator)
-            results["search"] = hits
+            results["search"] = await asyncio.to_thread(search_hits, words, query.search, separator)
         if transcript.final and query.detect_entities:
             findings["entities"] = entities_json(words, separator, transcript.language)
         ends = transcript.final and not transcript.cut

@@ -234,8 +234,7 @@ def words_of(
     for word in words:
         if entries and separator:
             last = entries[-1]
-            end = max(round(word.word.start, 3), last["end"])
-            times = {"start": last["end"], "end": end}
+            times = {"start": last["end"], "end": max(round(word.word.start, 3), last["end"])}
             entries.append({**last, "text": separator, **times, "type": "spacing", "logprob": 0.0})
             entries[-1].pop("characters", None)
         entries.append(_entry(word, granularity))

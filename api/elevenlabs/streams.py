@@ -286,8 +286,7 @@ class InputWire(ContextWire):
 
     def audio(self, chunk: EncodedChunk) -> str:
         audio = self._encoded(chunk)
-        alignments = self._alignments(chunk.words or ())
-        return json_text({"audio": audio, **alignments, **self._context})
+        return json_text({"audio": audio, **self._alignments(chunk.words or ()), **self._context})
 
     def _encoded(self, chunk: EncodedChunk) -> str:
         if self._record is not None:

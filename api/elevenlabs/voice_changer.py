@@ -65,8 +65,7 @@ async def change_voice(
     text = with_pauses(transcript.words, separator_of(transcript.language))
     record = query.record(caller, stream, source="STS")
     opened = OpenedSpeech(stream, text, query.media_type, record)
-    answer = opened.streamed(AudioWriter(), opened.media_type)
-    return await while_connected(request.receive, answer)
+    return await while_connected(request.receive, opened.streamed(AudioWriter(), opened.media_type))
 
 
 def with_pauses(words: Sequence[Word], separator: str) -> str:

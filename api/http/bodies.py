@@ -86,8 +86,7 @@ async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGene
         # RFC 9110, 12.5.3
         raise ApiError("unsupported_media_type", message, headers={"Accept-Encoding": "identity"})
     limits = context_of(request).slow_clients
-    loop = asyncio.get_running_loop()
-    due = loop.time() + (limits.upload_s if is_upload else limits.json_s)
+    due = asyncio.get_running_loop().time() + (limits.upload_s if is_upload else limits.json_s)
     chunks = request.stream()
     try:
         while True:

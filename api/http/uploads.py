@@ -177,8 +177,7 @@ async def receive_form(
     request_timeout, overloaded."""
     boundary = multipart_boundary(request)
     if boundary is None:
-        message = "the Content-Type must be multipart/form-data"
-        raise ApiError("unsupported_media_type", message)
+        raise ApiError("unsupported_media_type", "the Content-Type must be multipart/form-data")
     if not 1 <= len(boundary) <= 70:
         raise _invalid("the Content-Type has no usable boundary")
     async with _receiving(request, limits, limits.max_body_bytes, before_large) as (folder, chunks):

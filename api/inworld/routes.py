@@ -130,8 +130,7 @@ class InworldConversation(ContextsConversation):
         if context is not None:
             return context
         if context_id is not None:
-            text = f"Context {excerpt(context_id)} not found"
-            raise _fault(text, messages.NOT_FOUND, context_id)
+            raise _fault(f"Context {excerpt(context_id)} not found", messages.NOT_FOUND, context_id)
         state = "several are open" if len(self.contexts) else "there is no open context"
         raise _fault(f"context_id is required: {state}", messages.INVALID_ARGUMENT)
 
@@ -293,6 +292,5 @@ class _LineWriter:
 
 
 def _usage(stream: SpeechStream) -> dict[str, Any]:
-    model_id = stream.voice.model.id
-    usage = InworldUsage(processed_characters_count=stream.charged, model_id=model_id)
+    usage = InworldUsage(processed_characters_count=stream.charged, model_id=stream.voice.model.id)
     return {"usage": usage.model_dump(by_alias=True)}

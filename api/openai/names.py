@@ -29,8 +29,7 @@ class OpenAINames:
         """Returns the tier of a speech model's voices, if any. Raises ApiError(model_not_found)."""
         if model is None:
             return None
-        tier = self.config.speech_models.get(model)
-        return tier or (await self._find_model(model, "tts")).tier
+        return self.config.speech_models.get(model) or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
         """Returns a Realtime model's chat model and tier. Raises ApiError(model_not_found)."""

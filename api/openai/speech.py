@@ -152,8 +152,7 @@ async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
     plan, first, rest = await synthesis.start_stream(request, workspace_id, caller.operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
-        characters = synthesis.characters(plan)
-        writer = EventWriter(body.response_format, characters, plan.voice.info.name)
+        writer = EventWriter(body.response_format, synthesis.characters(plan), plan.voice.info.name)
         answer = EventStream(encode_frames(first, rest, writer), rest)
     else:
         bytes_writer = BytesWriter(partial(open_speech_encoder, body.response_format))

@@ -151,8 +151,7 @@ async def _transcribe(request: Request, caller: Caller, *, translate: bool) -> R
         if sum(upload.field == "file" for upload in form.files) > 1:
             raise ApiError("invalid_file_count", "at most 1 file can be sent", param="file")
         if translate:
-            translation = form.read(OpenAITranslationFields)
-            fields = OpenAITranscriptionFields(**translation.model_dump())
+            fields = OpenAITranscriptionFields(**form.read(OpenAITranslationFields).model_dump())
         else:
             fields = form.read(OpenAITranscriptionFields, _LISTS)
         profile = await _profile(fields.model, caller.speech.openai)
@@ -230,8 +229,7 @@ def _whole_answer(
         case "text":
             return PlainTextResponse(f"{transcript.text}\n", headers=headers)
         case "srt":
-            srt = to_srt(transcript.turns, transcript.language)
-            return PlainTextResponse(srt, headers=headers)
+            return PlainTextResponse(to_srt(transcript.turns, transcript.language), headers=headers)
         case "vtt":
             vtt = to_vtt(transcript.turns, transcript.language)
             return Response(vtt, headers=headers, media_type="text/vtt")

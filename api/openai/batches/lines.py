@@ -100,9 +100,8 @@ async def _complete(
 async def _respond(
     chat: ChatServices, body: dict[str, Any], workspace_id: int, operation: Operation
 ) -> dict[str, Any]:
-    responses_body = validated(ResponsesBody, body)
     request = await turns.to_chat_request(
-        responses_body, chat, workspace_id, operation, saves=False
+        validated(ResponsesBody, body), chat, workspace_id, operation, saves=False
     )
     return await turns.whole(*await turns.start(request, chat))
 

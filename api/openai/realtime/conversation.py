@@ -248,8 +248,7 @@ def _item_faults(action: str) -> Iterator[None]:
     try:
         yield
     except ItemNotFound as error:
-        code = f"item_{action}_invalid_item_id"
-        raise RealtimeFault(code, str(error), param="item_id") from None
+        raise RealtimeFault(f"item_{action}_invalid_item_id", str(error), param="item_id") from None
 
 
 routes = socket_routes(

@@ -110,8 +110,7 @@ def validation_fault(error: ValidationError, at: str = "") -> RealtimeFault:
 
 def missing(param: str) -> RealtimeFault:
     """Returns the fault for an absent field that is required."""
-    message = f"Missing required parameter: '{param}'."
-    return RealtimeFault(MISSING, message, param=param)
+    return RealtimeFault(MISSING, f"Missing required parameter: '{param}'.", param=param)
 
 
 def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:

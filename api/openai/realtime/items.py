@@ -144,12 +144,10 @@ class Truncation(LenientModel):
         return {"type": value} if isinstance(value, str) else value
 
     def as_json(self) -> Any:
-        has_options = self.type == "retention_ratio"
-        return self.model_dump(exclude_none=True) if has_options else self.type
+        return self.model_dump(exclude_none=True) if self.type == "retention_ratio" else self.type
 
     def as_retention(self) -> Retention:
-        max_tokens = (self.token_limits or {}).get("post_instructions")
-        return Retention(self.retention_ratio, max_tokens)
+        return Retention(self.retention_ratio, (self.token_limits or {}).get("post_instructions"))
 
 
 def to_wire(item: Item) -> events.WireItem:
@@ -175,12 +173,11 @@ def from_wire(item: AnyItem) -> Item:
     item_id = item.id or events.new_id("item")
     match item:
         case FunctionCallItem():
-            call_id = item.call_id or events.new_id("call")
             return Item(
                 item_id,
                 "function_call",
                 "assistant",
-                call_id=call_id,
+                call_id=item.call_id or events.new_id("call"),
                 name=item.name,
                 arguments=item.arguments,
             )

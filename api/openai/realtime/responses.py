@@ -250,8 +250,7 @@ class ActiveResponse:
         self, kind: type[events.OutputItemAdded | events.OutputItemDone], output: OutputItem
     ) -> None:
         item = to_wire(output.item)
-        event = kind(response_id=output.response_id, output_index=output.index, item=item)
-        await self._send(event)
+        await self._send(kind(response_id=output.response_id, output_index=output.index, item=item))
 
     async def _call(self, delta: dict[str, Any]) -> None:
         function = delta["function"]

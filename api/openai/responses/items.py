@@ -162,8 +162,7 @@ def to_messages(
                 function = {"name": item.name, "arguments": item.arguments}
                 call({"id": item.call_id, "type": "function", "function": function})
             case CallOutput():
-                extra = {"tool_call_id": item.call_id}
-                messages.append(ChatMessage("tool", item.output, extra))
+                messages.append(ChatMessage("tool", item.output, {"tool_call_id": item.call_id}))
             case StoredItem():
                 prefix, turn, number = _reference(item)
                 answer = answers.get(turn)

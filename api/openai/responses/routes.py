@@ -68,8 +68,7 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
     writer = ResponseWriter(response, response_id.removeprefix("resp_"))
     calls = ({"index": number, **call} for number, call in enumerate(saved.calls))
     writer.push(GenerationDelta(saved.text, tool_calls=tuple(calls)))
-    usage = replace(saved.usage, cached_tokens=kept["cached_tokens"])
-    writer.end(kept["finish_reason"], usage)
+    writer.end(kept["finish_reason"], replace(saved.usage, cached_tokens=kept["cached_tokens"]))
     return response
 
 

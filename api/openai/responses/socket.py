@@ -153,8 +153,7 @@ class ResponsesConversation(Conversation):
     async def _enqueue(self, request: SocketRequest) -> None:
         if len(self._waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests wait already; wait for their responses"
-            error = ApiError("concurrency_limit", message)
-            await self._send(request, [_error_event(error)])
+            await self._send(request, [_error_event(ApiError("concurrency_limit", message))])
             return
         self._waiting.append(request)
         if self._active is None:

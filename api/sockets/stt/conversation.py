@@ -285,8 +285,7 @@ class UtteranceListener(SocketListener):
     async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                started = stt_event("speech_started", timestamp=round(event.at_s, 3))
-                await self._socket.send(started)
+                await self._socket.send(stt_event("speech_started", timestamp=round(event.at_s, 3)))
             case FailedUtterance():
                 message = f"sentence {event.sentence_id}: {to_api_error(event.error).message}"
                 await self._socket.send(self._stream.error(message))

@@ -79,8 +79,7 @@ class SocketListener(ABC):
         InvalidRequest, NotFound or InsufficientScope for a wrong option, or EngineError."""
         principal = self._socket.principal
         recognition = options.recognition
-        live = self._speech.live_transcription
-        codes = await live.engine_languages(recognition.languages)
+        codes = await self._speech.live_transcription.engine_languages(recognition.languages)
         speakers = None
         if recognition.labels_speakers:
             speakers = await self._speech.speakers.options(

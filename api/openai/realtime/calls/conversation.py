@@ -128,8 +128,7 @@ class CallConversation(Conversation):
         match event:
             case events.AudioDelta():
                 if event.response_id not in self._cut:
-                    speech = b64decode(event.delta)
-                    self._loudspeaker.play(event.response_id, event.item_id, speech)
+                    self._loudspeaker.play(event.response_id, event.item_id, b64decode(event.delta))
                 self._socket.touch()
             case events.UserSpeechStarted():
                 await self._agent.write(event)
