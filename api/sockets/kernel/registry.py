@@ -47,8 +47,7 @@ class SocketRegistry:
         process, a workspace may have only as many sessions as remain free. A refusal for lack of
         places counts as `refused_as`. Raises ApiError(concurrency_limit or overloaded)."""
         key = f"sockets:{principal.workspace_id}"
-        free = self.at_most - self.shared.held
-        if not _SHARE.allows(self.shared.held_under(key), free):
+        if not _SHARE.allows(self.shared.held_under(key), self.at_most - self.shared.held):
             metrics.overload_refusals.labels(refused_as).inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
         limits = self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
