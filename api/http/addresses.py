@@ -77,7 +77,7 @@ def network_of(host: str) -> str:
 @lru_cache(4096)
 def networks_of(address: str) -> tuple[tuple[str, int], ...]:
     """Returns the networks around an address, narrowest first, each with its allowance as a
-    multiple of that of the address. Providers give a customer an IPv6 /56 or /48 at no charge, with
+    multiple of the address's own. Providers give a customer an IPv6 /56 or /48 at no charge, with
     256 or 65,536 /64 networks. An IPv4 address has no wider network: others own the rest of its
     /24."""
     parsed = parse_address(address.partition("/")[0])

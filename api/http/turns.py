@@ -37,7 +37,7 @@ class Turns:
         return leave
 
     async def pay(self, address: str, spent_s: float) -> None:
-        """Waits for a slot, which then rests as after work of `spent_s`. Raises Overloaded."""
+        """Waits for a slot, and lets it rest as if work had taken `spent_s`. Raises Overloaded."""
         give_back = await self._slots.take(address)
         asyncio.get_running_loop().call_later(spent_s * REST if self.yields else 0, give_back)
 

@@ -54,7 +54,7 @@ FILE = {
 
 
 def file_schema(description: str) -> dict[str, Any]:
-    """Describes a body for OpenAPI that is one file."""
+    """Describes, for OpenAPI, a body that is one file."""
     content = {"application/octet-stream": {"schema": {**BINARY, "description": description}}}
     return {"requestBody": {"required": True, "content": content}}
 

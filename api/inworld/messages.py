@@ -251,7 +251,7 @@ def description(create: Create, model_id: str) -> dict[str, Any]:
 
 class Alignment:
     """Timestamps of words or characters, which count from the start of each flush. Clients take the
-    end of a flush's last word as its length, so that word is held back until the flush ends, and
+    end of a flush's last word as its length; it is therefore held back until the flush ends, and
     ends with the audio."""
 
     def __init__(self, voicing: Voicing) -> None:

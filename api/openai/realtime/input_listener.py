@@ -81,7 +81,7 @@ class InputListener(SocketListener):
         self._idle: asyncio.TimerHandle | None = None
 
     async def configure(self, session: Session) -> None:
-        """Recognises the audio that follows with the settings of the session. Raises RealtimeFault,
+        """Sets how the audio that follows is recognised. Raises RealtimeFault,
         EngineError, or NotFound or InsufficientScope for a speaker."""
         settings = session.audio.input
         transcription = settings.transcription
