@@ -66,7 +66,7 @@ class WhisperProcesses:
 
     def encode(self, features: Array) -> Array:
         """Encodes float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
-        encoded: Array = self._call("encode", features)
+        encoded: Array = self._call("encode", features, to_cpu=True)
         return encoded
 
     def detect_language(self, states: Array) -> list[list[tuple[str, float]]]:
@@ -86,9 +86,8 @@ class WhisperProcesses:
 
         Raises CallAbandoned soon after `is_wanted` returns False.
         """
-        texts: list[Generated] = self._call(
-            "generate", states, prompts, options, is_wanted=is_wanted
-        )
+        texts: list[Generated]
+        texts = self._call("generate", states, prompts, is_wanted=is_wanted, **options)
         return texts
 
     def align(
@@ -97,20 +96,24 @@ class WhisperProcesses:
         start_sequence: Sequence[int],
         texts: Sequence[Sequence[int]],
         frames: int,
-        median_filter_width: int,
+        **options: Any,
     ) -> list[Aligned]:
         """Aligns the tokens of texts by the decoder's attention to states [n, m, width]."""
-        aligned: list[Aligned] = self._call(
-            "align", states, start_sequence, texts, frames, median_filter_width
-        )
+        aligned: list[Aligned]
+        aligned = self._call("align", states, start_sequence, texts, frames, **options)
         return aligned
 
     def _call(
-        self, name: str, *arguments: Any, is_wanted: Callable[[], bool] = lambda: True
+        self,
+        name: str,
+        values: Array,
+        *arguments: Any,
+        is_wanted: Callable[[], bool] = lambda: True,
+        **options: Any,
     ) -> Any:
         process = self._borrow(is_wanted)
         try:
-            return process.call(name, arguments, is_wanted)
+            return process.call((name, values, arguments, options), is_wanted)
         finally:
             with self._changed:
                 self._idle.append(process)
@@ -219,15 +222,15 @@ class WhisperProcess:
             raise EngineError(answer.text)
         self.facts = answer
 
-    def call(self, name: str, arguments: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Calls a function of `worker` in the process, which must be loaded.
+    def call(self, message: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
+        """Calls a method of the model in the process, which must be loaded.
 
         Raises CallAbandoned if no caller waits, EngineLost if the process has ended, or EngineError
         for an error of the library.
         """
         assert self._connection is not None
         try:
-            self._connection.send((name, arguments))
+            self._connection.send(message)
             self._wait(is_wanted)
             answer = self._connection.recv()
         except BaseException as error:  # the next call would read the answer that was not read
