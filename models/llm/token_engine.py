@@ -184,41 +184,43 @@ class TokenRequest:
     is_speculative: bool
 
 
-class TokenEngine(ChatEngine):
-    """Chat engine of one model with its streams. Subclasses load it, then call `__init__`."""
+class TokenBatch(ABC):
+    """Model with its batched streams."""
 
-    def __init__(
-        self,
-        config: HubChatConfig,
-        writer: PromptWriter,
-        *,
-        logits: int,
-        ends: Sequence[int],
-        device: str,
-    ) -> None:
-        """`logits` is their number; `ends` are the tokens that end an answer."""
+    size: int  # number of logits
+    ends: tuple[int, ...]  # tokens that end an answer
+    device: str
+
+    @abstractmethod
+    def submit(self, request: TokenRequest) -> TokenStream:
+        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees the memory, the GPU's too; running streams raise EngineLost, as do later calls."""
+
+
+class TokenEngine(ChatEngine):
+    """Chat engine of one model. Subclasses load it, then call `__init__`."""
+
+    def __init__(self, config: HubChatConfig, writer: PromptWriter, batch: TokenBatch) -> None:
+        self._batch = batch
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,
             languages=config.languages,
             tools=config.tools != "none",
             max_concurrency=config.parallel,
-            device=device,
+            device=batch.device,
         )
         self._temperature = config.temperature
         self._top_p = config.top_p
         self._ends_loops = config.ends_loops
         self._writer = writer
-        self._ends = ends
-        self._constraints = ConstrainedAnswers(writer.tokenizer, logits, ends)
+        self._constraints = ConstrainedAnswers(writer.tokenizer, batch.size, batch.ends)
         self._grammars = GrammarCompiler()
 
-    @abstractmethod
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running requests raise EngineLost."""
-
-    @abstractmethod
-    def _submit(self, request: TokenRequest) -> TokenStream:
-        """Starts a generation; called in an event loop. Raises EngineLost."""
+        self._batch.close()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         answer = None
@@ -249,7 +251,7 @@ class TokenEngine(ChatEngine):
         )
         text = TokenText(self._writer.decode)
         generated = 0
-        stream = self._submit(
+        stream = self._batch.submit(
             TokenRequest(
                 prompt=prompt.tokens,
                 most_tokens=most,
@@ -262,7 +264,7 @@ class TokenEngine(ChatEngine):
         try:
             while True:
                 step = await stream.take()
-                ending = bool(step.tokens) and step.tokens[-1] in self._ends
+                ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
                 piece = GenerationDelta()
                 for at, token in enumerate(
                     step.tokens[:-1] if ending else step.tokens, generated + 1

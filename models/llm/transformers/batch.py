@@ -22,7 +22,7 @@ from configs.schema.models.llm import TransformersChatConfig
 from models.batch_limit import BatchLimit
 from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
-from models.llm.token_engine import Step, TokenRequest, TokenStream
+from models.llm.token_engine import Step, TokenBatch, TokenRequest, TokenStream
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
 from models.memory import give_back
 
@@ -70,8 +70,8 @@ class BatchStream(TokenStream):
                     return EngineLost("the model stopped")
 
 
-class StreamBatch:
-    """Model on a device with its batched streams. Calls after `close` raise EngineLost."""
+class StreamBatch(TokenBatch):
+    """Model on a device with its batched streams."""
 
     def __init__(self, folder: Path, config: TransformersChatConfig, tokenizer: Any) -> None:
         """Raises EngineError."""
@@ -82,9 +82,9 @@ class StreamBatch:
         longest = network.max_position_embeddings
         if config.context_tokens > longest:
             raise EngineError(f"the context of {config.id!r} holds {longest} tokens at most")
-        self.size: int = network.vocab_size  # number of logits
-        self.device: str = self._model.device.type
-        self.ends = _end_tokens(self._model, tokenizer)  # tokens that end an answer
+        self.size = network.vocab_size
+        self.device = self._model.device.type
+        self.ends = _end_tokens(self._model, tokenizer)
         rows = min(config.parallel, config.batch_tokens)
         samplers = BatchSampler(rows, self.size, self.ends, self._model.device)
         try:
@@ -93,7 +93,6 @@ class StreamBatch:
             raise EngineError(f"no memory for the cache of {config.id!r}: {error}") from error
 
     def submit(self, request: TokenRequest) -> BatchStream:
-        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
         manager = self._running()
         sampler = TokenSampler(request.sampling, request.constraint)
         stream = BatchStream(request.owner, self, sampler)
@@ -120,7 +119,6 @@ class StreamBatch:
         return self._model is not None and self._manager.is_running()
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running streams raise EngineLost."""
         with self._starting:
             if self._model is None:
                 return

@@ -12,7 +12,7 @@ from typing import Any
 
 from configs.schema.models.llm import VllmChatConfig
 from models.errors import DeviceFailed, EngineError, EngineLost
-from models.llm.token_engine import Step, TokenRequest, TokenStream
+from models.llm.token_engine import Step, TokenBatch, TokenRequest, TokenStream
 from models.llm.vllm.tether import Tether
 from models.memory import give_back
 
@@ -48,7 +48,7 @@ class VllmStream(TokenStream):
             self.work.cancel()
 
 
-class VllmBatch:
+class VllmBatch(TokenBatch):
     """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost.
 
     vLLM's client belongs to one event loop, on which it checks grammars and converts outputs. That
@@ -76,14 +76,12 @@ class VllmBatch:
             ) from error
         try:
             self.size, self.ends = self._vocabulary()
-            self.device: str = self.check().vllm_config.device_config.device_type
+            self.device = self.check().vllm_config.device_config.device_type
         except BaseException:
-            self.stop()
-            self.join()
+            self.close()
             raise
 
     def submit(self, request: TokenRequest) -> VllmStream:
-        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
         llm = self.check()
         stream = VllmStream()
         prompt = TokensPrompt(
@@ -139,8 +137,9 @@ class VllmBatch:
             self._llm = None
         self._loop.call_soon_threadsafe(self._ending.set)
 
-    def join(self) -> None:
-        """Waits for vLLM's processes to end, after `stop`."""
+    def close(self) -> None:
+        """Ends vLLM's processes and waits for their end."""
+        self.stop()
         self._thread.join(2 * STOP_S)
         give_back()
 
