@@ -25,8 +25,7 @@ CHUNK_S = 0.4  # long enough for a low cost per message, short enough for a low 
 @dataclass(frozen=True, slots=True)
 class WordTime:
     """Time of a spoken word; it belongs to the chunk where it begins, and may end in a later
-    one.
-    """
+    one."""
 
     text_start: int  # offset into the text of the request
     text_end: int
@@ -56,9 +55,7 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
 
 class StreamResampler:
     """Converts consecutive pcm to another sample rate; passes it through where rates are equal.
-
-    `quality` is soxr's setting; "HQ" suits audio for listeners.
-    """
+    `quality` is soxr's setting; "HQ" suits audio for listeners."""
 
     def __init__(self, from_hz: int, to_hz: int, quality: str = "HQ") -> None:
         self.from_hz = from_hz
@@ -68,8 +65,7 @@ class StreamResampler:
 
     def process(self, pcm: Pcm, *, last: bool = False) -> Pcm:
         """Resamples float32 [n] and returns the audio that is ready; `last` also flushes the
-        buffer.
-        """
+        buffer."""
         if self._stream is None:
             return pcm
         return np.asarray(self._stream.resample_chunk(pcm, last=last), dtype=np.float32)
@@ -160,11 +156,9 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> list[Span]:
-    """Assigns `symbols`, in which words are separated by spaces, to the words of `text`.
-
-    Where phonemization joins or splits words, the symbols are assigned to the words in proportion
-    to `length`, the number of symbols of a word that is phonemized alone.
-    """
+    """Assigns `symbols`, in which words are separated by spaces, to the words of `text`. Where
+    phonemization joins or splits words, the symbols are assigned to the words in proportion to
+    `length`, the number of symbols of a word that is phonemized alone."""
     words = words_of(text)
     groups = [m.span() for m in _SOUNDING.finditer(symbols)]
     if not words or not groups:

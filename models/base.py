@@ -114,20 +114,14 @@ class Engine:
     clears_memory = False  # its library zeroes memory that may never be used
 
     def close(self) -> None:
-        """Frees memory (the GPU's too) that dropping the last reference would not free.
-
-        Blocking; running requests raise EngineLost.
-        """
+        """Frees memory (the GPU's too) that dropping the last reference would not free. Blocking;
+        running requests raise EngineLost."""
 
     def release_memory(self) -> None:
-        """Frees memory kept between requests; the next request allocates it again.
-
-        Blocking, and safe at any time.
-        """
+        """Frees memory kept between requests; the next request allocates it again. Blocking, and
+        safe at any time."""
 
     def check_device(self) -> None:
-        """Raises the error of a device that has failed, after which no request can succeed.
-
-        Blocks, forever if the device hangs; called every few seconds while requests run.
-        """
+        """Raises the error of a device that has failed, after which no request can succeed. Blocks,
+        forever if the device hangs; called every few seconds while requests run."""
         check_gpus()

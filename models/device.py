@@ -28,9 +28,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def as_engine_error(error: Exception) -> Exception:
     """Return OutOfMemory or DeviceFailed for an error that means this; any other error unchanged.
-
-    The new error refers neither to the old error nor to its frames, which hold tensors.
-    """
+    The new error refers neither to the old error nor to its frames, which hold tensors."""
     if isinstance(error, EngineError) and type(error) not in (EngineError, EngineLost):
         return error  # an engine chose this class; the text may be a user's
     if is_out_of_memory(error):

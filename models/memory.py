@@ -45,10 +45,8 @@ def still_loaded(part: PartT | None) -> PartT:
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Drops the tracebacks of an error and of its causes: their frames hold models and tensors.
-
-    A thread, such as an executor's, may hold the error a moment longer than its caller.
-    """
+    """Drops the tracebacks of an error and of its causes: their frames hold models and tensors. A
+    thread, such as an executor's, may hold the error a moment longer than its caller."""
     if error is not None:
         error.__traceback__ = None
         forget_frames(error.__cause__)
@@ -56,10 +54,8 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def give_back() -> None:
-    """Returns freed memory that glibc and PyTorch would keep; takes at most 0.2 s.
-
-    Blocks threads that allocate, so call it while no request is in progress.
-    """
+    """Returns freed memory that glibc and PyTorch would keep; takes at most 0.2 s. Blocks threads
+    that allocate, so call it while no request is in progress."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
         with suppress(RuntimeError):  # a GPU that has failed

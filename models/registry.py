@@ -59,9 +59,7 @@ class EngineKind(Generic[EngineT]):
 
     def read(self, name: str) -> Any:
         """Reads the configuration `configs/<name>.yaml`, or the file at a path that ends in .yaml.
-
-        Raises ValidationError, or what `engine_class` raises for an engine that is not listed.
-        """
+        Raises ValidationError, or what `engine_class` raises for an engine that is not listed."""
         data = load_yaml(dict[str, Any], name)
         if ":" not in (engine := str(data.get("engine"))):
             return adapter_of(self.config).validate_python(data)
@@ -145,11 +143,9 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 def load_model(
     kind: EngineKind[ModelT], name: str, weights: WeightStore, *, threads: int | None = None
 ) -> tuple[ModelT, ModelInfo]:
-    """Loads an engine with the model's description, for the kinds that clients can list.
-
-    `threads` replaces the field of that name in the configuration, if it has one. Raises as `load`,
-    and WeightsCorrupt with the remedy when loading fails because the weights have wrong bytes.
-    """
+    """Loads an engine with the model's description, for the kinds that clients can list. `threads`
+    replaces the field of that name in the configuration, if it has one. Raises as `load`, and
+    WeightsCorrupt with the remedy when loading fails because the weights have wrong bytes."""
     config = kind.read(name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})

@@ -24,10 +24,7 @@ _SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # a lone letter, as in "β-carote
 
 def letters_of(languages: frozenset[str]) -> str:
     """Return the character ranges of the scripts of `languages`, for a character class of a
-    pattern.
-
-    Empty for languages in the Latin script.
-    """
+    pattern. Empty for languages in the Latin script."""
     return "".join(
         f"{chr(first)}-{chr(last)}"
         for first, last, codes in SCRIPTS

@@ -1,7 +1,5 @@
-"""Harper: an English grammar checker in Rust, inside this process, without a model.
-
-Measured on 2 cores: 133 MB, 2 to 5 s to load, 2 to 20 ms a sentence.
-"""
+"""Harper: an English grammar checker in Rust, inside this process, without a model. Measured on 2
+cores: 133 MB, 2 to 5 s to load, 2 to 20 ms a sentence."""
 
 from threading import Lock
 from typing import Any

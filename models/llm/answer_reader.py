@@ -1,7 +1,5 @@
-"""Parses a stream of tokens into reasoning, text and tool calls.
-
-Completes an answer that has a grammar before its tokens are spent (budgeted completion).
-"""
+"""Parses a stream of tokens into reasoning, text and tool calls. Completes an answer that has a
+grammar before its tokens are spent (budgeted completion)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -85,11 +83,9 @@ class AnswerReader:
         ends_loops: bool = False,
         finds_unmarked: bool = False,
     ) -> "AnswerReader":
-        """Makes the reader for a request's answer, which `grammar` constrains.
-
-        `finds_unmarked`: where the model writes a tool call without the marker, the text ends and
-        `unmarked_call` names the function.
-        """
+        """Makes the reader for a request's answer, which `grammar` constrains. `finds_unmarked`:
+        where the model writes a tool call without the marker, the text ends and `unmarked_call`
+        names the function."""
         tools = None
         unmarked = None
         budget: BudgetedCompletion | CheckedAnswer | None = None
@@ -133,10 +129,8 @@ class AnswerReader:
         return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
 
     def finish(self, finish: FinishReason | None = None, unfinished: str = "") -> GenerationDelta:
-        """Returns the text held back and the finish reason, at the end of generation.
-
-        `unfinished` is the incomplete last character, if any.
-        """
+        """Returns the text held back and the finish reason, at the end of generation. `unfinished`
+        is the incomplete last character, if any."""
         lost = False  # the text held back begins a call that the token limit cut off
         if self._budget is not None:  # its completion replaces an unfinished character
             unfinished, finish = self._budget.end(finish, self.calls)
@@ -170,8 +164,7 @@ class AnswerReader:
 
 class LoopDetector:
     """Detector of degenerate repetition: an answer that only repeats its last 1 to MOST
-    characters.
-    """
+    characters."""
 
     MOST = 300
     LEAST = 80  # repeated characters
@@ -243,10 +236,8 @@ class BudgetedCompletion:
         return held
 
     def end(self, finish: FinishReason | None, calls: int) -> tuple[str, FinishReason | None]:
-        """Returns the rest of the answer at the end of generation, and its finish reason.
-
-        `calls` is the number of complete tool calls.
-        """
+        """Returns the rest of the answer at the end of generation, and its finish reason. `calls`
+        is the number of complete tool calls."""
         held, self._held = self._held, ""
         if finish != "length":
             return held, finish
@@ -263,10 +254,8 @@ class BudgetedCompletion:
 
 
 class CheckedAnswer:
-    """Budget that passes text on while it obeys a grammar without a known completion.
-
-    An answer that is incomplete, or that the engine no longer constrains, ends with `length`.
-    """
+    """Budget that passes text on while it obeys a grammar without a known completion. An answer
+    that is incomplete, or that the engine no longer constrains, ends with `length`."""
 
     def __init__(self, matcher: TextMatcher) -> None:
         self.lost = False  # the text has left the grammar; the rest is dropped
@@ -286,10 +275,8 @@ class CheckedAnswer:
 
 
 class _ThoughtReader:
-    """Separator of the reasoning at the beginning, between its tags, from the answer.
-
-    Line ends beside the tags belong to neither.
-    """
+    """Separator of the reasoning at the beginning, between its tags, from the answer. Line ends
+    beside the tags belong to neither."""
 
     def __init__(self, *, begun: bool) -> None:
         self._thinking: bool | None = True if begun else None  # None until the text decides

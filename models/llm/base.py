@@ -105,11 +105,9 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDelta:
-    """A piece of the answer; the last has `finish_reason`. The sum of all is the answer.
-
-    `usage` covers the request so far, so that it can be billed if the client disconnects; the
-    last delta always has it.
-    """
+    """A piece of the answer; the last has `finish_reason`. The sum of all is the answer. `usage`
+    covers the request so far, so that it can be billed if the client disconnects; the last delta
+    always has it."""
 
     text: str = ""
     finish_reason: FinishReason | None = None
@@ -166,6 +164,4 @@ class ChatEngine(Engine, ABC):
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the answer while it is generated; closing the generator stops the work at once.
-
-        Raises ContextLengthExceeded or UnsupportedFeature before the first piece.
-        """
+        Raises ContextLengthExceeded or UnsupportedFeature before the first piece."""

@@ -61,9 +61,7 @@ class KeptChats:
 
     def exchange(self, slot: Slot) -> bool:
         """Saves the chat that loses the slot, and restores the chat that takes it; blocking.
-
-        Returns whether the prompt of that chat is in the slot again.
-        """
+        Returns whether the prompt of that chat is in the slot again."""
         if slot.previous is slot.chat or not self._most_bytes:
             return False
         with self._lock:
@@ -107,8 +105,7 @@ class KeptChats:
 
     def _make_room(self, size: int = 0) -> bool:
         """Drops expired chats, and the oldest ones until `size` more bytes fit; returns whether
-        they do.
-        """
+        they do."""
         kept = sum(memory.size_bytes for memory in self._chats.values())
         most = min(self._most_bytes, int((kept + free_bytes()) * FREE_SHARE))
         for chat, memory in list(self._chats.items()):

@@ -1,7 +1,5 @@
-"""Chat engines whose library takes and returns tokens, and batches the streams itself.
-
-The tokenizer's chat template writes the prompts. GPU profile.
-"""
+"""Chat engines whose library takes and returns tokens, and batches the streams itself. The
+tokenizer's chat template writes the prompts. GPU profile."""
 
 import asyncio
 import json
@@ -72,11 +70,9 @@ class PromptWriter:
         self._tools_argument = config.tools_argument
 
     def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
-        """Writes the prompt of a request.
-
-        `no_thinking` when the answer is constrained, so that it cannot begin with reasoning. Raises
-        InvalidEngineRequest, or UnsupportedFeature when the model has no tools.
-        """
+        """Writes the prompt of a request. `no_thinking` when the answer is constrained, so that it
+        cannot begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature when the
+        model has no tools."""
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":

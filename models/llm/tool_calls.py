@@ -28,11 +28,9 @@ CallDelta = dict[str, Any]
 
 
 class ToolTextReader:
-    """Parser that separates text from tool calls; streams the arguments of the first call.
-
-    Later calls are returned when they are complete, and a repeated call is dropped, since small
-    models repeat calls endlessly: `repeated` is then set and generation should stop.
-    """
+    """Parser that separates text from tool calls; streams the arguments of the first call. Later
+    calls are returned when they are complete, and a repeated call is dropped, since small models
+    repeat calls endlessly: `repeated` is then set and generation should stop."""
 
     def __init__(self, *, json_or_calls: bool = False) -> None:
         """`json_or_calls`: an answer that does not begin with a call is JSON without calls."""
@@ -163,10 +161,8 @@ class ToolTextReader:
 
 
 def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """Joins the deltas of consecutive pieces into at most one for each call.
-
-    The first delta of a call has its name; the arguments of all its deltas are concatenated.
-    """
+    """Joins the deltas of consecutive pieces into at most one for each call. The first delta of a
+    call has its name; the arguments of all its deltas are concatenated."""
     calls: dict[int, CallDelta] = {}
     for piece in pieces:
         before = calls.setdefault(piece["index"], piece)

@@ -164,10 +164,8 @@ class UpstreamEngine(UpstreamService, ChatEngine):
 
     async def _events(self, request: GenerationRequest) -> AsyncGenerator[bytes, None]:
         """Yields the data of each server-sent event; closing it closes the connection.
-
         https://html.spec.whatwg.org/multipage/server-sent-events.html; each event has one line of
-        data here. Raises EngineError.
-        """
+        data here. Raises EngineError."""
         body = self._body(request)
         headers = {"Accept": "text/event-stream"}
         async with self._sent("chat/completions", json=body, headers=headers) as answer:

@@ -128,10 +128,8 @@ class Transcript:
 def add_voices(
     request: TranscriptionRequest, transcript: Transcript, encoder: SpeakerEncoder
 ) -> Transcript:
-    """Adds the speaker embeddings of the requested windows, if there is speech; blocking.
-
-    The replica that transcribes computes them, so that the audio is sent and queued once.
-    """
+    """Adds the speaker embeddings of the requested windows, if there is speech; blocking. The
+    replica that transcribes computes them, so that the audio is sent and queued once."""
     if not transcript.segments:
         return transcript
     return replace(transcript, voices=encoder.embed_pieces(request.pcm, request.voice_windows))
@@ -150,11 +148,8 @@ class STTCapabilities:
     device: str = "cpu"
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Validates a request.
-
-        Raises UnsupportedLanguage, or InvalidEngineRequest for too much audio and for a translation
-        that the engine cannot make.
-        """
+        """Validates a request. Raises UnsupportedLanguage, or InvalidEngineRequest for too much
+        audio and for a translation that the engine cannot make."""
         if request.options.translate and not self.translates:
             raise InvalidEngineRequest("model: this model does not translate, it transcribes")
         for language in (request.language, *request.languages):
@@ -175,7 +170,5 @@ class STTEngine(Engine, ABC):
 
     @abstractmethod
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
-        """Decodes a micro-batch of requests, in order; blocking.
-
-        Raises UnsupportedLanguage or, if it cannot translate, InvalidEngineRequest.
-        """
+        """Decodes a micro-batch of requests, in order; blocking. Raises UnsupportedLanguage or, if
+        it cannot translate, InvalidEngineRequest."""

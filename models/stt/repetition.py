@@ -93,11 +93,9 @@ def gathered(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
-    """Finds the times (s) at which the repetitions of a sound begin and the last one ends.
-
-    The list is empty if no sound repeats. If the `words` of a text are given, only the sound near
-    their longest run is searched.
-    """
+    """Finds the times (s) at which the repetitions of a sound begin and the last one ends. The list
+    is empty if no sound repeats. If the `words` of a text are given, only the sound near their
+    longest run is searched."""
     run = longest_run(words)
     from_s = words[run.first].start if run.first else 0.0
     ends = run.times == 0 or run.after == len(words)
@@ -158,11 +156,9 @@ def recounted(
 
 
 def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
-    """Removes the middle of a sound that has at least four repetitions.
-
-    The first two and the last two repetitions stay; of four, the first two and the last. Also
-    returns the time at which the removed part began, and its length, both in seconds.
-    """
+    """Removes the middle of a sound that has at least four repetitions. The first two and the last
+    two repetitions stay; of four, the first two and the last. Also returns the time at which the
+    removed part began, and its length, both in seconds."""
     last_kept = 2 if len(onsets) > FEW + 1 else 1
     first, last = (round(at * STT_SAMPLE_RATE) for at in (onsets[2], onsets[-1 - last_kept]))
     short = np.concatenate([pcm[:first], pcm[last:]])

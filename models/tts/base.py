@@ -87,9 +87,7 @@ class VoiceTable(dict[str, VoiceInfo]):
 
     def speaking(self, key: str, language: str) -> VoiceInfo:
         """Returns the voice of that key, for engines whose voices speak only their own language.
-
-        Raises UnknownVoice or UnsupportedLanguage.
-        """
+        Raises UnknownVoice or UnsupportedLanguage."""
         voice = self[key]
         if language != voice.language:
             raise UnsupportedLanguage(
@@ -110,26 +108,20 @@ class TTSEngine(Engine, ABC):
 
     @abstractmethod
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """Yields consecutive pieces of mono speech; closing the generator stops the synthesis.
-
-        At an empty piece, which only marks progress, the scheduler may switch to another request.
-        Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
-        """
+        """Yields consecutive pieces of mono speech; closing the generator stops the synthesis. At
+        an empty piece, which only marks progress, the scheduler may switch to another request.
+        Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece."""
 
     def phonemes(self, request: SynthesisRequest) -> str:
         """Returns the symbols that `synthesize` speaks, including those of `request.phonemes`.
-
-        Empty without the capability. Raises as `synthesize`.
-        """
+        Empty without the capability. Raises as `synthesize`."""
         del request
         return ""
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
-        """Does slow first-time work in advance, such as compiling kernels for usual lengths.
-
-        An empty chunk marks progress, a chunk with audio a completed part. Optional; the generator
-        can be closed at any step.
-        """
+        """Does slow first-time work in advance, such as compiling kernels for usual lengths. An
+        empty chunk marks progress, a chunk with audio a completed part. Optional; the generator can
+        be closed at any step."""
         yield from ()
 
     def forget_voice(self, digest: str) -> None:

@@ -88,10 +88,7 @@ class EspeakLibrary:
 
     def phonemes(self, text: str, voice: str, *, tie: bool = False) -> str:
         """Returns IPA of `text` with its punctuation; `tie` joins the letters of a phoneme with
-        `͡`.
-
-        Raises UnsupportedLanguage when there is no such voice.
-        """
+        `͡`. Raises UnsupportedLanguage when there is no such voice."""
         joined = ""
         gap = ""
         with self._lock:
@@ -112,10 +109,8 @@ class EspeakLibrary:
         return joined
 
     def speak(self, text: str, voice: str, *, speed: float, liveliness: float) -> Pcm:
-        """Speaks `text`: float32 [n] at `sample_rate`; `liveliness` scales the pitch range.
-
-        Raises UnsupportedLanguage when there is no such voice.
-        """
+        """Speaks `text`: float32 [n] at `sample_rate`; `liveliness` scales the pitch range. Raises
+        UnsupportedLanguage when there is no such voice."""
         encoded = _readable(text, voice).encode()
         with self._lock:
             self._choose(voice)

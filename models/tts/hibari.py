@@ -106,8 +106,7 @@ def _spoken(
     model: Hibari, symbols: str, request: SynthesisRequest, noise: np.random.Generator
 ) -> tuple[Pcm, NDArray[np.float64]]:
     """Returns speech, float32 [n], and the start of each symbol and the end, float64 [n + 1], in
-    s.
-    """
+    s."""
     ids = model.ids(symbols)
     if len(ids) < 3:  # only the pads at both ends
         return np.zeros(0, np.float32), np.zeros(1)

@@ -118,11 +118,9 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
             raise self._failed("sends no audio")
 
     def _without_header(self, begun: bytes, most: int) -> tuple[bytes, int] | None:
-        """Strips a WAV header from the first bytes of an answer.
-
-        Returns the samples so far and the number of bytes to expect at most, or None while the
-        header is incomplete. Raises EngineLost for WAV in another format.
-        """
+        """Strips a WAV header from the first bytes of an answer. Returns the samples so far and the
+        number of bytes to expect at most, or None while the header is incomplete. Raises EngineLost
+        for WAV in another format."""
         if not begun.startswith(b"RIFF"[: len(begun)]):
             return begun, most
         at = 12

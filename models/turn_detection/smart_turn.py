@@ -36,10 +36,8 @@ class SmartTurnEngine(TurnDetectionEngine):
 
 
 def log_mel(pcm: Pcm) -> NDArray[np.float32]:
-    """Computes the spectrogram of the last 8 s of float32 [n] at 16 kHz, float32 [80, 800].
-
-    A shorter signal is preceded by silence.
-    """
+    """Computes the spectrogram of the last 8 s of float32 [n] at 16 kHz, float32 [80, 800]. A
+    shorter signal is preceded by silence."""
     recent = pcm[-INPUT_SAMPLES:].astype(np.float32, copy=False)
     padded = np.pad(recent, (INPUT_SAMPLES - len(recent), 0))
     normal = (padded - padded.mean()) / np.sqrt(padded.var() + np.float32(MIN_VARIANCE))

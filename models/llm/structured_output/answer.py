@@ -198,10 +198,8 @@ def _only_enforced(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:
     """Derives text of any length without the marker, then perhaps a marker and calls; unambiguous.
-
     It has a state per matched character of the marker. `<` occurs only as the first, so a mismatch
-    restarts.
-    """
+    restarts."""
     states = [build.nonterminal() for _ in MARK]
     following = [*states[1:], calls]
     restart = build.sequence(build.text(MARK[0]), states[1])

@@ -57,12 +57,9 @@ def at_place(place: str) -> Iterator[None]:
 
 
 class WorkBudget:
-    """Budget of CPU time for compiling a grammar, whose schemas are untrusted.
-
-    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the thread
-    sleeps as long as it works, a millisecond at a time: while it works, it holds the GIL, and the
-    streams wait.
-    """
+    """Budget of CPU time for compiling a grammar, whose schemas are untrusted. Every loop over a
+    schema spends steps. Any thread may set `cancelled`. With `rests` the thread sleeps as long as
+    it works, a millisecond at a time: while it works, it holds the GIL, and the streams wait."""
 
     def __init__(self, cpu_s: float = MAX_CPU_S, *, rests: bool = False) -> None:
         self.cancelled = False
@@ -90,11 +87,8 @@ class WorkBudget:
 
 
 class Node:
-    """A part of a production.
-
-    `min_bytes`, set by Grammar, is the length of the shortest text that it derives, in bytes of
-    UTF-8.
-    """
+    """A part of a production. `min_bytes`, set by Grammar, is the length of the shortest text that
+    it derives, in bytes of UTF-8."""
 
     __slots__ = ("min_bytes", "parts")
 
@@ -151,10 +145,8 @@ class Sequence(Node):
 
 
 class Alternation(Node):
-    """A choice: derives one of its parts.
-
-    The parts of a nonterminal are defined later, so that they can refer to it.
-    """
+    """A choice: derives one of its parts. The parts of a nonterminal are defined later, so that
+    they can refer to it."""
 
     __slots__ = ()
 
@@ -251,10 +243,8 @@ class GrammarBuilder:
         return self.repeat(item, 0, 1)
 
     def one_of(self, texts: list[str]) -> Node:
-        """Builds a choice of texts as a trie of their common prefixes.
-
-        It has a single parse of each text, so that the engine never follows many at once.
-        """
+        """Builds a choice of texts as a trie of their common prefixes. It has a single parse of
+        each text, so that the engine never follows many at once."""
         if len(texts) == 1:
             return self.text(texts[0])
         prefix = os.path.commonprefix(texts)
@@ -281,10 +271,8 @@ class Grammar:
     """Grammar of valid answers: all texts that `root` derives."""
 
     def __init__(self, root: Node, budget: WorkBudget, calls: Node | None = None) -> None:
-        """`calls` derives what follows the marker of tool calls, if the rest is free text.
-
-        Raises SchemaError if some answer could not be completed.
-        """
+        """`calls` derives what follows the marker of tool calls, if the rest is free text. Raises
+        SchemaError if some answer could not be completed."""
         self.root = root
         self.calls = calls
         self.nodes = post_order(root)

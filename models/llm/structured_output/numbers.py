@@ -96,9 +96,7 @@ class _NumberCompiler:
 
     def _between(self, low: str, high: str, decimals: int) -> Node:
         """Derives digit strings of one width, with the point before the last `decimals` digits.
-
-        Trailing zeros after the point can be omitted.
-        """
+        Trailing zeros after the point can be omitted."""
         build, width = self._builder, len(low)
         if not width:
             return EMPTY

@@ -140,10 +140,8 @@ class _PatternCompiler:
         self.positions = 0
 
     def sequence(self, items: list[Any], *, first: bool, last: bool) -> Part:
-        """Compiles items.
-
-        `first` and `last`: whether the whole expression begins and ends with these items.
-        """
+        """Compiles items. `first` and `last`: whether the whole expression begins and ends with
+        these items."""
         parts: list[Part] = []
         for index, (op, value) in enumerate(items):
             begins = first and index == 0

@@ -229,11 +229,9 @@ def _start(manager: Any) -> None:
 
 
 def repeat_without_memory(processor: Any, limit: BatchLimit) -> None:
-    """Repeats a step that runs out of memory, with half of its tokens.
-
-    The library would fail all requests. Here a request fails only if a single token of it runs out
-    of memory. `limit` bounds the tokens of a step.
-    """
+    """Repeats a step that runs out of memory, with half of its tokens. The library would fail all
+    requests. Here a request fails only if a single token of it runs out of memory. `limit` bounds
+    the tokens of a step."""
     step = processor._generation_step
     most = processor.max_batch_tokens
 

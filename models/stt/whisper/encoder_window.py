@@ -39,10 +39,8 @@ class EncoderWindow:
     def __init__(
         self, model: WhisperProcesses, padding_s: float, min_s: float, cache: Path
     ) -> None:
-        """Encodes at least `padding_s` of silence after the speech, and `min_s` in total.
-
-        `cache` is the file that keeps the states of silence between starts.
-        """
+        """Encodes at least `padding_s` of silence after the speech, and `min_s` in total. `cache`
+        is the file that keeps the states of silence between starts."""
         self._model = model
         self._extract = FeatureExtractor(feature_size=model.n_mels)
         self._padding = int(padding_s * STT_SAMPLE_RATE)
@@ -50,11 +48,9 @@ class EncoderWindow:
         self._silence = self._load_silence(cache)
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
-        """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width].
-
-        The default padding is that of the constructor. With WINDOW_S all 30 s are encoded, as in
-        Whisper's training, which takes many times longer.
-        """
+        """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width]. The
+        default padding is that of the constructor. With WINDOW_S all 30 s are encoded, as in
+        Whisper's training, which takes many times longer."""
         padding = max(self._padding, self._min_samples - len(pcm))
         if padding_s is not None:
             room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)

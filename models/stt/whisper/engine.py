@@ -166,10 +166,8 @@ class WhisperEngine(STTEngine):
         return coverage.join(whole, list(map(self._with_missed, parts, transcripts)), at)
 
     def _recounted(self, job: DecodingJob, whole: Transcript) -> Transcript:
-        """Repeats a repeated word as often as the sound does.
-
-        If the decoder may have lost count, only a few of the repetitions are decoded.
-        """
+        """Repeats a repeated word as often as the sound does. If the decoder may have lost count,
+        only a few of the repetitions are decoded."""
         request = job.request
         if not (job.recounts and request.budget.is_wanted()):
             return whole
@@ -242,10 +240,8 @@ class WhisperEngine(STTEngine):
         return Transcript(job.language, job.probability, (segment,), scores=job.scores)
 
     def _in_parts(self, job: DecodingJob) -> Transcript | None:
-        """Decodes in two parts the speech whose text repeats itself; None without a pause.
-
-        Often the speech itself repeats. Its parts may not, and cost less than more tries.
-        """
+        """Decodes in two parts the speech whose text repeats itself; None without a pause. Often
+        the speech itself repeats. Its parts may not, and cost less than more tries."""
         request = job.request
         if len(request.speech) < 2 or not job.affords(request.seconds):
             return None
@@ -406,11 +402,9 @@ class WhisperEngine(STTEngine):
         return any(mean > least for (_, term), mean in zip(pieces, means, strict=True) if term)
 
     def _once(self, job: DecodingJob, decoding: Decoding) -> Decoding:
-        """Shortens a repetitive text to two of each repetition, if the speech makes that likely.
-
-        A likely text that ended by itself stays whole, since a word may be said twenty times. It is
-        judged without its repetitions, as each of them makes the next more probable.
-        """
+        """Shortens a repetitive text to two of each repetition, if the speech makes that likely. A
+        likely text that ended by itself stays whole, since a word may be said twenty times. It is
+        judged without its repetitions, as each of them makes the next more probable."""
         tokenizer = self._tokenizer(job)
         text_tokens = [token for token in decoding.tokens if token < tokenizer.eot]
         if not self._guards.repeats(decoding):
@@ -433,10 +427,8 @@ class WhisperEngine(STTEngine):
         return whole if decoding.complete else self._behind_loop(job, once)
 
     def _behind_loop(self, job: DecodingJob, once: Decoding) -> Decoding:
-        """Decodes the speech after a repetition in which the decoder was caught.
-
-        Returns `once` if that finds nothing more.
-        """
+        """Decodes the speech after a repetition in which the decoder was caught. Returns `once` if
+        that finds nothing more."""
         budget = job.request.budget
         if budget.tokens < SPARE_TOKENS or not budget.is_wanted():
             return once
@@ -484,9 +476,7 @@ class WhisperEngine(STTEngine):
 
     def _without_prompt(self, job: DecodingJob) -> Transcript:
         """Decodes a failed job again without its prompt, so that a prompt costs at most one try.
-
-        The text is empty if there was no prompt, or for an interim, which would come too late.
-        """
+        The text is empty if there was no prompt, or for an interim, which would come too late."""
         if not job.prompt or job.interim or not job.request.budget.is_wanted():
             return Transcript(job.language, job.probability)
         job.request = job.request.without_prompt
@@ -496,11 +486,9 @@ class WhisperEngine(STTEngine):
     def _decode(
         self, jobs: Sequence[DecodingJob], temperature: float | None = None
     ) -> list[Decoding]:
-        """Decodes jobs with the same beam size, prompt, silence and scripts.
-
-        The length of a text is limited by the duration of the speech. A text that reaches the usual
-        limit without repeating itself is decoded again with the highest limit.
-        """
+        """Decodes jobs with the same beam size, prompt, silence and scripts. The length of a text
+        is limited by the duration of the speech. A text that reaches the usual limit without
+        repeating itself is decoded again with the highest limit."""
         decodings = self._generate(jobs, [job.usual_tokens for job in jobs], temperature)
         for index, (job, decoding) in enumerate(zip(jobs, decodings, strict=True)):
             limit = min(MAX_TEXT, job.left)

@@ -54,10 +54,8 @@ def likely_terms(text: str, terms: Sequence[str]) -> list[str]:
 
 
 def replaced(words: Sequence[str], terms: Iterable[str]) -> list[tuple[str, str]]:
-    """Puts each term in place of the words that are spelled most like it.
-
-    Returns the words of the text, each with the term that it is, or "".
-    """
+    """Puts each term in place of the words that are spelled most like it. Returns the words of the
+    text, each with the term that it is, or ""."""
     pieces = [(word, "") for word in words]
     for term in terms:
         sizes = range(1, len(_WORD.findall(term)) + MORE_WORDS + 1)

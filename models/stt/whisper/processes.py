@@ -43,16 +43,12 @@ Array = NDArray[np.float32]
 
 class WhisperProcesses:
     """A pool of processes with the methods of `ctranslate2.models.Whisper` that the engine calls.
-
     It is thread-safe. Each process has its own copy of the weights. The first one starts at once,
-    others when a call finds none free; the call then takes the first process that becomes free.
-    """
+    others when a call finds none free; the call then takes the first process that becomes free."""
 
     def __init__(self, options: Mapping[str, Any], count: int) -> None:
-        """Loads the first of at most `count` processes.
-
-        `options` are the arguments of `ctranslate2.models.Whisper`. Raises EngineError.
-        """
+        """Loads the first of at most `count` processes. `options` are the arguments of
+        `ctranslate2.models.Whisper`. Raises EngineError."""
         self._all = tuple(WhisperProcess(options) for _ in range(count))
         self._idle = list(self._all)
         self._changed = Condition()
@@ -82,10 +78,8 @@ class WhisperProcesses:
         is_wanted: Callable[[], bool],
         **options: Any,
     ) -> list[Generated]:
-        """Decodes states [n, m, width] after prompts, all of one length.
-
-        Raises CallAbandoned soon after `is_wanted` returns False.
-        """
+        """Decodes states [n, m, width] after prompts, all of one length. Raises CallAbandoned soon
+        after `is_wanted` returns False."""
         texts: list[Generated]
         texts = self._call("generate", states, prompts, is_wanted=is_wanted, **options)
         return texts
@@ -133,11 +127,8 @@ class WhisperProcesses:
                 self._changed.wait(timeout=LOOK_S)
 
     def _load_another(self) -> None:
-        """Loads one more process, without waiting for it.
-
-        Raises EngineLost, with the time until another try, while none is left and none can be
-        loaded.
-        """
+        """Loads one more process, without waiting for it. Raises EngineLost, with the time until
+        another try, while none is left and none can be loaded."""
         loading = next((process for process in self._idle if process.is_started), None)
         try:
             if loading is not None:
@@ -223,11 +214,9 @@ class WhisperProcess:
         self.facts = answer
 
     def call(self, message: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Calls a method of the model in the process, which must be loaded.
-
-        Raises CallAbandoned if no caller waits, EngineLost if the process has ended, or EngineError
-        for an error of the library.
-        """
+        """Calls a method of the model in the process, which must be loaded. Raises CallAbandoned if
+        no caller waits, EngineLost if the process has ended, or EngineError for an error of the
+        library."""
         assert self._connection is not None
         try:
             self._connection.send(message)

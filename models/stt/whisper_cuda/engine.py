@@ -80,10 +80,8 @@ class CTranslateWhisper(LoadedNetwork):
         is_wanted: Callable[[], bool],
         **options: Any,
     ) -> Results:
-        """Decodes states [n, 1500, width] after prompts, all of one length.
-
-        Raises CallAbandoned if `is_wanted` returns False before the call, which does not end early.
-        """
+        """Decodes states [n, 1500, width] after prompts, all of one length. Raises CallAbandoned if
+        `is_wanted` returns False before the call, which does not end early."""
         if not is_wanted():
             raise CallAbandoned
         return self._loaded().generate(self._shared(states), prompts, **options)

@@ -35,10 +35,8 @@ Tensor: TypeAlias = torch.Tensor
 
 class CrossAttention:
     """Recorder, inside `with`, of the attention weights of the heads that align text with speech.
-
     The library returns weights only with its slowest attention, so they are recomputed from the
-    inputs of a layer for the few heads that matter.
-    """
+    inputs of a layer for the few heads that matter."""
 
     def __init__(self, decoder: Any, heads: Sequence[Sequence[int]] | None) -> None:
         """`heads` are pairs (layer, head); by default all heads of the upper half."""
@@ -206,11 +204,9 @@ class TorchWhisper(LoadedNetwork):
         sampling_temperature: float = 0.0,
         **_always: object,
     ) -> list[Generated]:
-        """Generates texts of [n, 1500, width] after prompts of the same length.
-
-        `max_length` includes the prompt; a text has at most half of it, as with CTranslate2.
-        Raises CallAbandoned at the first token after `is_wanted` is false.
-        """
+        """Generates texts of [n, 1500, width] after prompts of the same length. `max_length`
+        includes the prompt; a text has at most half of it, as with CTranslate2. Raises
+        CallAbandoned at the first token after `is_wanted` is false."""
         network = self._loaded()
         given = len(prompts[0])
         longest = min(max_length // 2, max_length - given)
@@ -258,11 +254,8 @@ class TorchWhisper(LoadedNetwork):
         *,
         longest: int,
     ) -> list[Generated]:
-        """Computes the probabilities of texts in one pass of the decoder.
-
-        During generation the library returns them only with all logits of all steps, a gigabyte per
-        batch.
-        """
+        """Computes the probabilities of texts in one pass of the decoder. During generation the
+        library returns them only with all logits of all steps, a gigabyte per batch."""
         network = self._loaded()
         size = max(map(len, texts)) + 1
         rows = [

@@ -85,9 +85,7 @@ class CsmModel(LoadedNetwork):
         seed: int,
     ) -> Iterator[Tensor]:
         """Yields the codes of each frame of 80 ms, int64 [1, 1, codebooks], until the model ends.
-
-        Raises ContextLengthExceeded before the first frame.
-        """
+        Raises ContextLengthExceeded before the first frame."""
         model = self._loaded()
         with torch.inference_mode():
             read = torch.cat([prompt, self._text(text)], dim=1)
@@ -105,11 +103,8 @@ class CsmModel(LoadedNetwork):
             yield frame
 
     def sound(self, frames: list[Tensor], first: int) -> Pcm:
-        """Decodes the audio of the frames from `first` on.
-
-        The codec is causal with a bounded window, so that decoding in pieces has the same result as
-        decoding at once.
-        """
+        """Decodes the audio of the frames from `first` on. The codec is causal with a bounded
+        window, so that decoding in pieces has the same result as decoding at once."""
         model = self._loaded()
         begin = max(0, first - self._looks_back)
         with torch.inference_mode():
@@ -145,10 +140,8 @@ class CsmModel(LoadedNetwork):
 
     def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
         """Generates the next frame of each row, int64 [rows, 1, codebooks], which the backbone then
-        reads; `noise`, [rows, codebooks, codes], comes from `gumbel`.
-
-        Fit for a CUDA graph: no value of a tensor moves to the CPU, and all shapes are constant.
-        """
+        reads; `noise`, [rows, codebooks, codes], comes from `gumbel`. Fit for a CUDA graph: no
+        value of a tensor moves to the CPU, and all shapes are constant."""
         model = self._loaded()
         # Called without `depth_decoder.forward`, which looks at positions on the CPU.
         depth = model.depth_decoder.model
@@ -321,12 +314,9 @@ def _captured(step: Callable[[], Tensor], device: Any) -> Callable[[], Tensor]:
 
 
 def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
-    """Draws the noise of the Gumbel-max trick, float32 [rows, codes].
-
-    Added to the logits of a row, sorted in falling order, it makes the largest one a sample
-    (Maddison et al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of
-    dividing logits.
-    """
+    """Draws the noise of the Gumbel-max trick, float32 [rows, codes]. Added to the logits of a row,
+    sorted in falling order, it makes the largest one a sample (Maddison et al., "A* Sampling",
+    2014). The noise is multiplied by the temperature instead of dividing logits."""
     noise = torch.empty(shape, device=random.device).exponential_(generator=random)
     noise.log_().mul_(-temperature)
     noise[:, top_k:] = -torch.inf

@@ -120,10 +120,8 @@ class KokoroEngine(TTSEngine):
         return VoicePack(self._styles[request.voice], british=british)
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
-        """Synthesises silence of each usual length, so that the compiler caches its kernels.
-
-        Yields empty chunks for progress, and one with audio after each length.
-        """
+        """Synthesises silence of each usual length, so that the compiler caches its kernels. Yields
+        empty chunks for progress, and one with audio after each length."""
         for frames in LENGTHS:
             yield from self._vocode(
                 {
@@ -199,11 +197,9 @@ class KokoroEngine(TTSEngine):
 def sounding_part(
     durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
 ) -> tuple[Values, int]:
-    """Cuts the silence before the speech; returns the vocoder's input and the frames cut off.
-
-    The first symbol is a pad of a third of a second. The norms of the vocoder still include the
-    frames that are cut off, so that the loudness of a short word does not change.
-    """
+    """Cuts the silence before the speech; returns the vocoder's input and the frames cut off. The
+    first symbol is a pad of a third of a second. The norms of the vocoder still include the frames
+    that are cut off, so that the loudness of a short word does not change."""
     frames = features.shape[2]
     lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
     spare = _usual_length(frames - lead) - (frames - lead)
@@ -229,9 +225,7 @@ def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:
     """Reads the style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
-
-    Memory-mapped: the rows of all voices are 40 MB, and a request reads a single row.
-    """
+    Memory-mapped: the rows of all voices are 40 MB, and a request reads a single row."""
     try:
         style = np.fromfile(path, dtype="<f4")
     except FileNotFoundError:
@@ -258,10 +252,8 @@ def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
 
 
 def _style_row(style: NDArray[np.float32], symbols: int, stability: float) -> NDArray[np.float32]:
-    """Returns the style row for that many symbols, float32 [1, 256].
-
-    Rows differ in intonation; `stability` moves a row towards their mean, or away from it below 1.
-    """
+    """Returns the style row for that many symbols, float32 [1, 256]. Rows differ in intonation;
+    `stability` moves a row towards their mean, or away from it below 1."""
     row = style[min(symbols, STYLE_SHAPE[0]) - 1 : min(symbols, STYLE_SHAPE[0])].copy()
     if stability != 1.0:
         mean = style[:, PROSODY].mean(axis=0)

@@ -1,8 +1,5 @@
-"""Text to Kokoro's phonemes, by language.
-
-Mandarin: pinyin in context, pinyin to IPA, tones as arrows. Japanese: words and their readings by
-MeCab, each mora to IPA.
-"""
+"""Text to Kokoro's phonemes, by language. Mandarin: pinyin in context, pinyin to IPA, tones as
+arrows. Japanese: words and their readings by MeCab, each mora to IPA."""
 
 import re
 from collections.abc import Callable
@@ -46,10 +43,8 @@ _NEAREST = str.maketrans(_TABLES.nearest)
 
 
 def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
-    """Returns the function that turns text of `language` (ISO 639-1) into phonemes.
-
-    Raises UnsupportedLanguage, or UnsupportedFeature when it needs the extra `espeak`.
-    """
+    """Returns the function that turns text of `language` (ISO 639-1) into phonemes. Raises
+    UnsupportedLanguage, or UnsupportedFeature when it needs the extra `espeak`."""
     if language == "en":
         return _english(british)
     if language in _WITH_FOREIGN_WORDS:

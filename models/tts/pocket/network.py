@@ -72,11 +72,8 @@ class PocketModel(LoadedNetwork):
         return tuple((keys.to(self.device), values.to(self.device)) for keys, values in layers)
 
     def speak(self, voice: Voice, text: str, *, temperature: float, seed: int) -> Iterator[Tensor]:
-        """Yields the latent of each frame, [1, 1, latents], until the model ends.
-
-        `temperature` is the variance of the noise. Raises ContextLengthExceeded before the first
-        frame.
-        """
+        """Yields the latent of each frame, [1, 1, latents], until the model ends. `temperature` is
+        the variance of the noise. Raises ContextLengthExceeded before the first frame."""
         speech, _ = self._loaded()
         config = speech.config
         sentence = as_sentence(text)
@@ -114,10 +111,8 @@ class PocketModel(LoadedNetwork):
 
 class SpeechDecoder:
     """Decodes the latents of one sentence in pieces, with the same result as decoding them at once.
-
     The codec is causal. Its transformer has a cache; its convolutions read the last frame again,
-    which is longer than the past that they need.
-    """
+    which is longer than the past that they need."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec
