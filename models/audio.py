@@ -1,5 +1,4 @@
-"""Mono audio in memory: the chunk that every engine yields, the times of its words, resampling, and
-conversion to and from PCM16 and G.711."""
+"""Mono audio in memory: chunks, the times of their words, resampling, PCM16 and G.711."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +23,7 @@ CHUNK_S = 0.4  # long enough for a low cost per message, short enough for a low 
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """Time of a spoken word; it belongs to the chunk where it begins, and may end in a later
-    one."""
+    """Time of a spoken word, in the chunk where it begins; it may end in a later chunk."""
 
     text_start: int  # offset into the text of the request
     text_end: int
@@ -54,8 +52,7 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
 
 
 class StreamResampler:
-    """Converts consecutive pcm to another sample rate; passes it through where rates are equal.
-    `quality` is soxr's setting; "HQ" suits audio for listeners."""
+    """Converts consecutive pcm to another sample rate; `quality` is soxr's ("HQ" for listeners)."""
 
     def __init__(self, from_hz: int, to_hz: int, quality: str = "HQ") -> None:
         self.from_hz = from_hz
@@ -64,8 +61,7 @@ class StreamResampler:
             self._stream = soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality=quality)
 
     def process(self, pcm: Pcm, *, last: bool = False) -> Pcm:
-        """Resamples float32 [n] and returns the audio that is ready; `last` also flushes the
-        buffer."""
+        """Resamples float32 [n] and returns what is ready; `last` also flushes the buffer."""
         if self._stream is None:
             return pcm
         return np.asarray(self._stream.resample_chunk(pcm, last=last), dtype=np.float32)

@@ -1,5 +1,4 @@
-"""The base class of engines, and the descriptions of loaded models and their voices: the source
-of `GET /models` and of the voice list."""
+"""The base class of engines, and the descriptions of models and voices that clients list."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,12 +102,9 @@ class ModelInfo:
 
 
 class Engine:
-    """A model in memory, built as `cls(config, weights)` and shared by all requests.
-
-    Each kind has a subclass in `models/<kind>/base.py` with its methods, and a dataclass of
-    `capabilities`, which an engine sets at the latest in its constructor. Optional methods have
-    defaults, so that callers need not check for them.
-    """
+    """A model in memory, built as `cls(config, weights)` and shared by all requests. Each kind has
+    a subclass in `models/<kind>/base.py` with its methods, and a dataclass of `capabilities`, which
+    an engine sets at the latest in its constructor. Optional methods have defaults."""
 
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
     clears_memory = False  # its library zeroes memory that may never be used
@@ -118,8 +114,7 @@ class Engine:
         running requests raise EngineLost."""
 
     def release_memory(self) -> None:
-        """Frees memory kept between requests; the next request allocates it again. Blocking, and
-        safe at any time."""
+        """Frees memory kept between requests. Blocking; safe at any time."""
 
     def check_device(self) -> None:
         """Raises the error of a device that has failed, after which no request can succeed. Blocks,

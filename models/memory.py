@@ -22,8 +22,7 @@ LEAST_CLEARED = 2**26  # shortest run, in bytes; heaps of other threads have non
 
 
 class LoadedNetwork:
-    """A network of a library, whose memory `close` frees while requests still refer to this
-    object. Calls block."""
+    """A library's network, whose memory `close` frees even if requests refer to it. Blocking."""
 
     _network: Any  # None after `close`
 
@@ -37,8 +36,7 @@ class LoadedNetwork:
 
 
 def still_loaded(part: PartT | None) -> PartT:
-    """Return a part of a model that `close`, in another thread, replaces by None. Raises
-    EngineLost."""
+    """Return a part of a model, or raise EngineLost if `close` has replaced it by None."""
     if part is None:
         raise EngineLost("the model was unloaded")
     return part

@@ -186,8 +186,7 @@ def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelIn
 
 
 def artefacts_of(config: Any) -> set[str]:
-    """Return the names of the weights that an engine of this configuration needs, including its
-    voices."""
+    """Return the names of the weights that an engine of this configuration and its voices need."""
     return {name for name in _weights_of(config) if not name.startswith("/")}
 
 
@@ -197,8 +196,7 @@ def files_of(config: Any) -> set[Path]:
 
 
 def size_of(config: Any, store: WeightStore) -> int:
-    """Return the bytes of the weights and files that an engine of this configuration needs. Raises
-    EngineError or OSError."""
+    """Return the size of these weights and files in bytes. Raises EngineError or OSError."""
     size = sum(store.artefact(name).size_bytes for name in artefacts_of(config))
     return size + sum(file.stat().st_size for file in files_of(config))
 

@@ -72,6 +72,5 @@ class EmbeddingEngine(Engine, ABC):
 
     @abstractmethod
     def embed(self, request: EmbeddingRequest) -> Generator[Embeddings, None, None]:
-        """Yields the embeddings of all inputs in their order, a batch at a time. Raises
-        ContextLengthExceeded for an input of more than `context_tokens`, or InvalidEngineRequest
-        for an id that is no token."""
+        """Yields the embeddings of all inputs in order, in batches. Raises ContextLengthExceeded
+        for an input over `context_tokens`, or InvalidEngineRequest for an id that is no token."""

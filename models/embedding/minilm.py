@@ -1,8 +1,6 @@
-"""MiniLM sentence encoders in ONNX: BERT with six layers, trained on pairs of like sentences.
-
-Wang et al., "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained
-Transformers" (2020); https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2.
-"""
+"""MiniLM sentence encoders in ONNX: BERT with six layers, trained on pairs of like sentences. Wang
+et al., "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained
+Transformers" (2020); https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2."""
 
 from base64 import b64decode
 from collections.abc import Generator

@@ -105,9 +105,8 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDelta:
-    """A piece of the answer; the last has `finish_reason`. The sum of all is the answer. `usage`
-    covers the request so far, so that it can be billed if the client disconnects; the last delta
-    always has it."""
+    """A piece of the answer, which is the sum of all; the last has `finish_reason` and `usage`.
+    `usage` covers the request so far, so that it can be billed if the client disconnects."""
 
     text: str = ""
     finish_reason: FinishReason | None = None

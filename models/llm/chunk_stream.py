@@ -48,8 +48,7 @@ class ChunkStream:
         self._closed = True
 
     async def take(self) -> list[Chunk]:
-        """Waits for chunks and takes all that are ready, none at the end; called in the loop.
-        Raises what `run` caught."""
+        """Waits for chunks and takes all ready ones, none at the end. Raises what `run` caught."""
         while True:
             await self._ready.wait()
             self._ready.clear()

@@ -70,8 +70,7 @@ def read_draft(library: str, path: str, draft: str) -> GgufModel:
 
 @contextmanager
 def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
-    """Opens a header; yields a function that reads a value by key. Raises EngineError, also for a
-    file that is cut off."""
+    """Opens a header; yields a reader of values by key. Raises EngineError, also for a cut file."""
     gguf = ctypes.CDLL(library)
     gguf.gguf_init_from_file.argtypes = [ctypes.c_char_p, _InitParams]
     for function in (gguf.gguf_init_from_file, gguf.gguf_get_val_data, gguf.gguf_get_arr_data):
@@ -105,8 +104,7 @@ def _check_size(gguf: Any, header: ctypes.c_void_p, path: str) -> None:
 
 
 def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
-    """Reads a number, a text, or a list of texts or numbers; None for other types, or without the
-    key."""
+    """Reads a number, a text or a list of either; None for other types, or without the key."""
     at = ctypes.c_int64(gguf.gguf_find_key(header, key.encode()))
     if at.value < 0:
         return None
@@ -159,9 +157,8 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
 def fitted(
     config: LlamaCppConfig, model: GgufModel, draft: GgufModel | None = None
 ) -> LlamaCppConfig:
-    """Chooses the context and the slots that fit the free memory, where `config` names none.
-    Context comes first, up to ENOUGH_CONTEXT, then slots. Raises EngineError when memory is too
-    small for any."""
+    """Chooses context, first up to ENOUGH_CONTEXT, and slots by the free memory, where `config`
+    names none. Raises EngineError when memory is too small for any."""
     if config.context_tokens and config.parallel:
         return config
     models = [model, *filter(None, [draft])]

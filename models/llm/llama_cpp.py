@@ -61,8 +61,7 @@ _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
 
 class LlamaCppEngine(ChatEngine):
     """llama.cpp in this process: one server object with `config.parallel` slots. Each stream has a
-    thread, which waits in llama.cpp without the GIL; streams beyond the number of slots wait for a
-    thread."""
+    thread, which waits in llama.cpp without the GIL; more streams wait for a thread."""
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
         import xllamacpp
@@ -201,8 +200,7 @@ class LlamaCppEngine(ChatEngine):
         self, request: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Generates calls where the model begins with one, else JSON. Under a grammar of both,
-        models that write calls without the marker always chose JSON, and invented the tool's
-        result."""
+        models that write calls without the marker chose JSON and invented the tool's result."""
         calls = False
         in_json = replace(request, tool_choice="none")
         await self._grammar(in_json)  # an invalid schema is an error even if a call comes first
@@ -379,8 +377,7 @@ def _compile_whole(
 
 
 def file_of(config: GgufConfig, weights: WeightStore) -> str:
-    """Path of the model. Raises WeightsMissing or WeightsCorrupt for an artefact of the
-    catalogue."""
+    """Path of the model. Raises WeightsMissing or WeightsCorrupt."""
     return config.weights if config.unverified else str(weights.folder(config.weights) / GGUF)
 
 

@@ -56,8 +56,7 @@ class Slots:
 
     @contextmanager
     def take(self, request: GenerationRequest) -> Iterator[Slot]:
-        """Takes a slot for a request. Raises EngineOverloaded when the cache of a speculative
-        request stays in use."""
+        """Takes a slot; raises EngineOverloaded if a speculative request's cache stays in use."""
         hashes = prompt_hashes(request)
 
         def is_awaited(slot: Slot) -> bool:

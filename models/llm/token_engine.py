@@ -52,8 +52,7 @@ class PromptWriter:
     def __init__(
         self, folder: Path, config: HubChatConfig, *, gguf_file: str | None = None
     ) -> None:
-        """`gguf_file` of `folder` has the tokenizer, unless it is in files of its own. Raises
-        EngineError."""
+        """`gguf_file` of `folder` may have the tokenizer. Raises EngineError."""
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, gguf_file=gguf_file
@@ -70,9 +69,8 @@ class PromptWriter:
         self._tools_argument = config.tools_argument
 
     def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
-        """Writes the prompt of a request. `no_thinking` when the answer is constrained, so that it
-        cannot begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature when the
-        model has no tools."""
+        """Writes a prompt; `no_thinking` if a constrained answer cannot begin with reasoning.
+        Raises InvalidEngineRequest, or UnsupportedFeature if the model has no tools."""
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":
@@ -140,8 +138,7 @@ class TokenStream(ABC):
         self._ready: asyncio.Queue[Step | EngineError] = asyncio.Queue()
 
     def push(self, item: Step | EngineError) -> None:
-        """Passes an item to the event loop; called in the library's thread. Nothing follows an
-        error."""
+        """Passes an item on; called in the library's thread. Nothing follows an error."""
         with suppress(RuntimeError):  # the loop is closed: there is no consumer
             self._loop.call_soon_threadsafe(self._ready.put_nowait, item)
 

@@ -161,8 +161,7 @@ class ToolTextReader:
 
 
 def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """Joins the deltas of consecutive pieces into at most one for each call. The first delta of a
-    call has its name; the arguments of all its deltas are concatenated."""
+    """Joins the deltas of consecutive pieces into one for each call, with all its arguments."""
     calls: dict[int, CallDelta] = {}
     for piece in pieces:
         before = calls.setdefault(piece["index"], piece)

@@ -1,8 +1,6 @@
-"""Models behind an OpenAI-compatible address: vLLM, SGLang, llama-server, Ollama, a hosted API.
-
-The format is that of OpenAI's chat completions as a stream, with the fields for reasoning of vLLM
-and others: https://platform.openai.com/docs/api-reference/chat-streaming.
-"""
+"""Models behind an OpenAI-compatible address: vLLM, SGLang, llama-server, Ollama, a hosted API. The
+format is that of OpenAI's chat completions as a stream, with the fields for reasoning of vLLM and
+others: https://platform.openai.com/docs/api-reference/chat-streaming."""
 
 import json
 import re

@@ -1,8 +1,6 @@
-"""DNSMOS P.835: rates speech without a clean reference.
-
-Reddy et al., "DNSMOS P.835: A Non-Intrusive Perceptual Objective Speech Quality Metric to Evaluate
-Noise Suppressors" (2022); graph and calibration of https://github.com/microsoft/DNS-Challenge.
-"""
+"""DNSMOS P.835: rates speech without a clean reference. Reddy et al., "DNSMOS P.835: A
+Non-Intrusive Perceptual Objective Speech Quality Metric to Evaluate Noise Suppressors" (2022);
+graph and calibration of https://github.com/microsoft/DNS-Challenge."""
 
 import numpy as np
 

@@ -148,8 +148,7 @@ class STTCapabilities:
     device: str = "cpu"
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Validates a request. Raises UnsupportedLanguage, or InvalidEngineRequest for too much
-        audio and for a translation that the engine cannot make."""
+        """Raises UnsupportedLanguage, or InvalidEngineRequest (too much audio, no translation)."""
         if request.options.translate and not self.translates:
             raise InvalidEngineRequest("model: this model does not translate, it transcribes")
         for language in (request.language, *request.languages):
@@ -170,5 +169,4 @@ class STTEngine(Engine, ABC):
 
     @abstractmethod
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
-        """Decodes a micro-batch of requests, in order; blocking. Raises UnsupportedLanguage or, if
-        it cannot translate, InvalidEngineRequest."""
+        """Decodes a batch of requests, in order; blocking. Raises as `STTCapabilities.check`."""

@@ -21,9 +21,8 @@ Span = tuple[float, float]  # seconds
 
 
 def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
-    """Chooses the sample at which to split a request, for its longest missed speech. It is the
-    pause nearest to the middle of that speech, or where it begins or ends. None without missed
-    speech."""
+    """Chooses where to split a request (sample): at the pause nearest to the middle of its longest
+    missed speech, or where that begins or ends. None without missed speech."""
     seconds = len(request.pcm) / STT_SAMPLE_RATE
     spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in request.speech]
     gaps = [gap for gap in _uncovered(words, seconds) if _is_missed(gap, spans)]

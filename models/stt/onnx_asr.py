@@ -63,8 +63,7 @@ class NemoNetwork:
         ).with_timestamps()
 
     def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[RecognisedToken]:
-        """Decodes greedily; tokens have their start times. The library computes to the end, even if
-        `is_wanted` becomes false meanwhile."""
+        """Decodes greedily, with start times, to the end even if `is_wanted` becomes false."""
         result = self._recogniser.recognize(pcm)
         tokens = zip(
             result.tokens or (), result.logprobs or (), result.timestamps or (), strict=True

@@ -1,9 +1,6 @@
 """The options of recognition. Each dialect maps its own names to them once; then they pass
-unchanged through sockets, files, jobs and pipelines to the engine.
-
-The types here have the ranges. The request of a dialect is checked with them, so that an error
-names the caller's own field.
-"""
+unchanged through sockets, files, jobs and pipelines to the engine. The types have the ranges and
+check the requests of dialects, so that an error names the caller's own field."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

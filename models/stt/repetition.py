@@ -93,9 +93,8 @@ def gathered(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
-    """Finds the times (s) at which the repetitions of a sound begin and the last one ends. The list
-    is empty if no sound repeats. If the `words` of a text are given, only the sound near their
-    longest run is searched."""
+    """Finds the times (s) at which the repetitions of a sound begin and the last one ends; none if
+    no sound repeats. With the `words` of a text, searches only near their longest run."""
     run = longest_run(words)
     from_s = words[run.first].start if run.first else 0.0
     ends = run.times == 0 or run.after == len(words)
@@ -129,13 +128,10 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
 def recounted(
     words: Sequence[Word], onsets: Sequence[float], *, is_few: bool = False
 ) -> tuple[Word, ...]:
-    """Writes the unit of the longest run among the words as often as the sound has it.
-
-    `onsets` are the times at which the repetitions begin, followed by the end of the last one. If
-    the sound has many more repetitions than the text, the words that follow the run but end before
-    the last repetition does are left out as misheard, unless `is_few`: only few of the repetitions
-    were decoded.
-    """
+    """Writes the unit of the longest run among the words as often as the sound has it. `onsets` are
+    the times at which the repetitions begin, and the end of the last one. If the sound has many
+    more of them than the text, words that follow the run but end before the last repetition does
+    are left out as misheard, unless `is_few`: only few of the repetitions were decoded."""
     run = longest_run(words)
     units = [words[at : at + run.size] for at in range(run.first, run.after, run.size)]
     middle = [units[1]] * (len(onsets) - 3)
@@ -192,8 +188,7 @@ def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _period(likeness: NDArray[np.float32]) -> int | None:
-    """The number of frames after which the sound is most like itself; the smallest if several are
-    equally good."""
+    """Smallest number of frames after which the sound is most like itself."""
     longest = min(LONGEST_PERIOD, int(0.45 * len(likeness)))
     means = np.array([likeness.diagonal(lag).mean() for lag in range(longest)])
     peaks = [

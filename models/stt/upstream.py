@@ -1,8 +1,6 @@
 """Recognisers behind an OpenAI-compatible address: vLLM, Speaches, another Antiphon, a hosted API.
-
 The format is that of OpenAI's transcriptions:
-https://platform.openai.com/docs/api-reference/audio/createTranscription.
-"""
+https://platform.openai.com/docs/api-reference/audio/createTranscription."""
 
 import asyncio
 import io

@@ -1,8 +1,6 @@
-"""Arabic: restores the vowel marks that its writers leave out, and reads vowelled text.
-
-The network is rawi-ensemble (https://github.com/TigreGotico/text2tashkeel): two BiLSTMs over
-letters, of which one places marks and the other chooses them.
-"""
+"""Arabic: restores the vowel marks that its writers leave out, and reads vowelled text. The network
+is rawi-ensemble (https://github.com/TigreGotico/text2tashkeel): two BiLSTMs over letters, of which
+one places marks and the other chooses them."""
 
 import json
 import re

@@ -13,8 +13,7 @@ from models.errors import UnknownVoice, UnsupportedLanguage
 
 @dataclass(frozen=True, slots=True)
 class PackRef:
-    """A voice pack by its digest. The half megabyte of the pack is sent only to an engine that
-    lacks it."""
+    """A voice pack by its digest; its half megabyte is sent only to an engine that lacks it."""
 
     digest: str  # SHA-256 of the bytes, in hexadecimal digits
     data: bytes | None = None  # a pack of the kind that the engine declares
@@ -39,8 +38,7 @@ class SynthesisRequest:
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
-        """Return the phonemes of `text`: `read` makes them, except for spans with given IPA, which
-        `convert` converts."""
+        """Return the phonemes of `text` by `read`, and of spans with given IPA by `convert`."""
         parts: list[str] = []
         spans = [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
         for (_, start, _), (end, _, ipa) in pairwise(spans):
@@ -71,8 +69,7 @@ class VoiceTable(dict[str, VoiceInfo]):
     """Voices by key; an unknown key raises UnknownVoice."""
 
     def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
-        """Create the table. `voices` are those of the configuration; `engine` is the name in the
-        registry."""
+        """`voices` are those of the configuration; `engine` is the name in the registry."""
         for voice in voices:
             described = voice.model_dump(include=set(VoiceConfig.model_fields))
             self[voice.key] = VoiceInfo(engine, **described)

@@ -1,8 +1,6 @@
-"""Rewrites capitals in English text for phonemizers.
-
-hibari and espeak-ng read a lone "A" as the article, and "A-" as the letter. hibari spells words in
-capitals that its tagger takes for names; its dictionary tells which of them are words.
-"""
+"""Rewrites capitals in English text for phonemizers. hibari and espeak-ng read a lone "A" as the
+article, and "A-" as the letter. hibari spells words in capitals that its tagger takes for names;
+its dictionary tells which of them are words."""
 
 import re
 from typing import Annotated, Any

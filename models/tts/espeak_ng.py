@@ -1,7 +1,6 @@
 """espeak-ng through ctypes: text to phonemes, and its own voices, in one process-wide instance.
 
 The voices are formant synthesis, for languages that other engines here lack or pronounce badly.
-
 espeak-ng is GPL-3.0 and optional: only the extra `espeak` installs it, and nothing imports it
 before it is used.
 """

@@ -105,8 +105,7 @@ class HibariEngine(TTSEngine):
 def _spoken(
     model: Hibari, symbols: str, request: SynthesisRequest, noise: np.random.Generator
 ) -> tuple[Pcm, NDArray[np.float64]]:
-    """Returns speech, float32 [n], and the start of each symbol and the end, float64 [n + 1], in
-    s."""
+    """Returns speech, float32 [n], and the starts and end of symbols (s), float64 [symbols + 1]."""
     ids = model.ids(symbols)
     if len(ids) < 3:  # only the pads at both ends
         return np.zeros(0, np.float32), np.zeros(1)

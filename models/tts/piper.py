@@ -1,8 +1,6 @@
-"""VITS voices in Piper's format on ONNX Runtime, with phonemes of espeak-ng.
-
-VITS: Kim et al., "Conditional Variational Autoencoder with Adversarial Learning for End-to-End
-Text-to-Speech" (2021); Piper: https://github.com/rhasspy/piper.
-"""
+"""VITS voices in Piper's format on ONNX Runtime, with phonemes of espeak-ng. VITS: Kim et al.,
+"Conditional Variational Autoencoder with Adversarial Learning for End-to-End Text-to-Speech"
+(2021); Piper: https://github.com/rhasspy/piper."""
 
 import json
 import unicodedata

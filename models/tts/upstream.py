@@ -1,8 +1,6 @@
 """Voices behind an OpenAI-compatible address: servers of Chatterbox, F5, Fish, XTTS or Kokoro,
-another Antiphon, a hosted API.
-
-The format is that of OpenAI's speech: https://platform.openai.com/docs/api-reference/audio.
-"""
+another Antiphon, a hosted API. The format is that of OpenAI's speech:
+https://platform.openai.com/docs/api-reference/audio."""
 
 import struct
 from collections.abc import AsyncGenerator, Generator, Iterator

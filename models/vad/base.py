@@ -43,8 +43,8 @@ class VADEngine(Engine, ABC):
         """Creates the state of one live signal."""
 
     def batches(self, pcm: Pcm) -> Iterator[Probabilities]:
-        """Yields the probabilities of a whole signal, BATCH_FRAMES at a time. An hour takes 10 s,
-        in which the caller may stop. An incomplete last frame is padded with silence."""
+        """Yields the probabilities of a whole signal (10 s for an hour), BATCH_FRAMES at a time. An
+        incomplete last frame is padded with silence."""
         size = self.capabilities.frame_samples
         stream = self.start_stream()
         for at in range(0, len(pcm), BATCH_FRAMES * size):

@@ -38,11 +38,9 @@ def answer_grammar(
     request: GenerationRequest, bounds: Bounds = NARROW, budget: WorkBudget | None = None
 ) -> Grammar | None:
     """Compiles the grammar of the answer; None when it is not constrained. Cached by a digest.
-
     Raises SchemaError for a schema that is not supported, SchemaTooLarge beyond a bound, or
-    SchemaTooSlow beyond the budget. The latter refusal is cached as SchemaTooLarge, only for
-    REFUSED_S: on a busy machine the same work takes longer.
-    """
+    SchemaTooSlow beyond the budget. The latter is cached as SchemaTooLarge, only for REFUSED_S: on
+    a busy machine the same work takes longer."""
     if not may_call_tools(request) and request.response_format is None:
         return None
     entry = _entry_of(request, bounds)

@@ -87,8 +87,7 @@ class WorkBudget:
 
 
 class Node:
-    """A part of a production. `min_bytes`, set by Grammar, is the length of the shortest text that
-    it derives, in bytes of UTF-8."""
+    """A part of a production. Grammar sets `min_bytes`, the size of its shortest text in UTF-8."""
 
     __slots__ = ("min_bytes", "parts")
 
@@ -145,8 +144,7 @@ class Sequence(Node):
 
 
 class Alternation(Node):
-    """A choice: derives one of its parts. The parts of a nonterminal are defined later, so that
-    they can refer to it."""
+    """A choice of one of its parts; those of a nonterminal are set later, and can refer to it."""
 
     __slots__ = ()
 

@@ -19,9 +19,8 @@ T = TypeVar("T")
 
 
 class GrammarCompiler:
-    """Thread with a queue in which owners take turns. A tenant's schemas thus delay those of
-    another by at most one. There is a single thread, because under the GIL a second one would delay
-    the streams."""
+    """Thread with a queue in which owners take turns, so that a tenant's schemas delay another's by
+    at most one. A second thread would delay the streams, because of the GIL."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")

@@ -1,10 +1,9 @@
 """Grammars of schemas that only llguidance compiles, and a check of answers.
 
-The check uses the llguidance inside llama.cpp's library:
-
-https://github.com/guidance-ai/llguidance/blob/v1.0.1/parser/llguidance.h. llama.cpp samples without
-a grammar when llguidance refuses it, or exceeds its limits later, and only logs that. So a grammar
-is tried before an answer begins, and the answer is checked while it comes.
+The check uses the llguidance inside llama.cpp's library, which has the functions of
+https://github.com/guidance-ai/llguidance/blob/v1.0.1/parser/llguidance.h. When llguidance refuses a
+grammar, or exceeds its limits later, llama.cpp logs that and samples without the grammar. So a
+grammar is tried before an answer begins, and the answer is checked while it comes.
 """
 
 import ctypes

@@ -147,8 +147,7 @@ def _types(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _properties(one: Schema, other: Schema) -> Schema:
-    """Merges properties; one that a single schema names must obey the other's
-    additionalProperties."""
+    """Merges properties; one of a single schema obeys the other's additionalProperties."""
     result: Schema = {}
     for mine, theirs in ((one, other), (other, one)):
         for name, schema in mine.get("properties", {}).items():

@@ -1,9 +1,6 @@
-"""Prints grammars in the notations of the engines.
-
-These are GBNF, llama.cpp's dialect of Backus-Naur form, and llguidance's dialect of Lark.
-llguidance's lexer takes the longest match, so it allows what the grammar allows or, in rare unions,
-less: each of its answers is also valid for ParserState.
-"""
+"""Prints grammars in the notations of the engines: GBNF, llama.cpp's dialect of Backus-Naur form,
+and llguidance's dialect of Lark. llguidance's lexer takes the longest match, so it allows what the
+grammar allows or, in rare unions, less: each of its answers is also valid for ParserState."""
 
 import json
 import math

@@ -1,8 +1,6 @@
-"""Parser state of an answer in its grammar, with the shortest text that completes it.
-
-A pushdown automaton that follows all parses at once; stacks share their tails, as in a
-graph-structured stack (Tomita, 1985).
-"""
+"""Parser state of an answer in its grammar, with the shortest text that completes it. A pushdown
+automaton that follows all parses at once; stacks share their tails, as in a graph-structured stack
+(Tomita, 1985)."""
 
 import math
 

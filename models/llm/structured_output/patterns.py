@@ -1,9 +1,6 @@
-"""Compiles regular expressions to grammars of the content of JSON strings.
-
-The syntax is ECMA 262 as far as Python's `re` parses it. A pattern is searched for, as JSON Schema
-says: unless anchored, any text may precede and follow it.
-Expressions are only parsed, never run.
-"""
+"""Compiles regular expressions to grammars of the content of JSON strings. The syntax is ECMA 262
+as far as Python's `re` parses it; expressions are never run. A pattern is searched for, as JSON
+Schema says: unless anchored, any text may precede and follow it."""
 
 import re
 from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
@@ -140,8 +137,7 @@ class _PatternCompiler:
         self.positions = 0
 
     def sequence(self, items: list[Any], *, first: bool, last: bool) -> Part:
-        """Compiles items. `first` and `last`: whether the whole expression begins and ends with
-        these items."""
+        """Compiles items; `first`, `last`: whether they begin or end the whole expression."""
         parts: list[Part] = []
         for index, (op, value) in enumerate(items):
             begins = first and index == 0

@@ -45,8 +45,7 @@ class BatchStream(TokenStream):
         self._ended = False
 
     def receive(self, output: Any) -> None:
-        """Passes on what is new in an output, which has all tokens so far; called in the library's
-        thread."""
+        """Passes on the new tokens of an output, which has all so far; in the library's thread."""
         self._ended = output.error is not None or output.is_finished()
         tokens = tuple(output.generated_tokens[self._received :])
         self._received += len(tokens)
@@ -274,9 +273,9 @@ def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
 
     The library's key of a page is a hash of its tokens and of the page before it, so a client could
     find out by the time to the first token whether another tenant has sent the same prompt (a
-    timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens include a
-    hash of the owner, and thus the keys of all pages do. `owner_of` maps the id of a request to its
-    owner.
+    timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens, and thus
+    the keys of all pages, include a hash of the owner, which `owner_of` finds by the id of a
+    request.
     """
     search = cache.search_prefix_match
 

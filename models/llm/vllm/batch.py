@@ -49,9 +49,8 @@ class VllmStream(TokenStream):
 
 
 class VllmBatch(TokenBatch):
-    """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost. vLLM's
-    client belongs to one event loop, on which it checks grammars and converts outputs. That loop
-    runs in a thread of its own."""
+    """Model in vLLM's processes with its streams. vLLM's client checks grammars and converts
+    outputs on one event loop, which runs in a thread of its own."""
 
     def __init__(self, folder: Path, config: VllmChatConfig) -> None:
         """Raises EngineError."""

@@ -1,12 +1,11 @@
 """A Whisper encoder whose window is as long as the speech, instead of 30 s.
 
-Whisper was trained on windows of 30 s, filled with silence. Its decoder detects the end of the
-speech by that silence: without it, a text is often repeated. Encoding costs most of the time, so
-only the speech and a short padding are encoded, and cached encoder states of silence are appended.
-These states hardly depend on the speech, so they are computed once, when the weights are loaded,
-from speech-like sounds. Very short speech gets more padding, which improves the recognition of
-single words. All encodings are filled to one length, so requests of different lengths share a
-batch.
+Whisper was trained on windows of 30 s filled with silence, by which its decoder detects the end of
+the speech: without it, a text is often repeated. Encoding costs most of the time, so only the
+speech and a short padding are encoded, and cached encoder states of silence are appended. These
+hardly depend on the speech, so they are computed once, from speech-like sounds, when the weights
+are loaded. Very short speech gets more padding, which improves the recognition of single words. All
+encodings are filled to one length, so that requests of different lengths share a batch.
 """
 
 import logging

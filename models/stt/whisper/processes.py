@@ -214,9 +214,8 @@ class WhisperProcess:
         self.facts = answer
 
     def call(self, message: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Calls a method of the model in the process, which must be loaded. Raises CallAbandoned if
-        no caller waits, EngineLost if the process has ended, or EngineError for an error of the
-        library."""
+        """Calls a method of the model. Raises CallAbandoned if no caller waits, EngineLost if the
+        process has ended, or EngineError for an error of the library."""
         assert self._connection is not None
         try:
             self._connection.send(message)

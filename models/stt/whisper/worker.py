@@ -1,8 +1,6 @@
 """The program of a process that computes with one Whisper model of CTranslate2.
-
 `models/stt/whisper/processes.py` starts it with the descriptor of its end of a socket pair. It
-answers one call at a time, and ends when the socket is closed.
-"""
+answers one call at a time, and ends when the socket is closed."""
 
 import signal
 import sys

@@ -1,8 +1,6 @@
-"""Whisper of the transformers library, with the interface of CTranslate2's Whisper.
-
-So both share the engine, the guards and the implementation of word times. `CrossAttention` records
-the decoder's attention for word times.
-"""
+"""Whisper of the transformers library, with the interface of CTranslate2's Whisper. So both share
+the engine, the guards and the implementation of word times. `CrossAttention` records the decoder's
+attention for word times."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

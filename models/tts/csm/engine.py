@@ -1,12 +1,10 @@
-"""CSM-1B: voice cloning from a recording with its transcript. GPU profile.
+"""CSM-1B by Sesame: voice cloning from a recording with its transcript. GPU profile.
 
-The model is Sesame's (https://github.com/SesameAILabs/csm), over the codec Mimi (Défossez et al.,
-"Moshi", 2024).
-
-Of the large cloning models of the transformers library, it alone takes a recording with its
-transcript and any text, has a causal codec (so that speech can be streamed), and has weights under
-Apache-2.0. Dia's codec is not causal, Higgs Audio is several times as large and has a licence of
-its own, and VibeVoice takes no transcript.
+https://github.com/SesameAILabs/csm, over the codec Mimi (Défossez et al., "Moshi", 2024). Of the
+large cloning models of the transformers library, it alone takes a recording with its transcript and
+any text, has a causal codec (so that speech can be streamed), and has weights under Apache-2.0.
+Dia's codec is not causal, Higgs Audio is several times as large and has a licence of its own, and
+VibeVoice takes no transcript.
 """
 
 import math

@@ -1,12 +1,11 @@
 """The networks of CSM-1B, one step at a time.
 
 A backbone generates the first of 32 codes of each 80 ms from all earlier frames, a small decoder
-generates the others from the backbone's state, and the codec Mimi decodes them to audio. `generate`
-of the library does the same in one blocking call, takes no stopping criteria for this model and
-samples with the generator of the process. Here each request has its own generator and can stop
-after any frame. The next frames of several requests are one step, always with the same number of
-rows, so that the result of a request does not depend on the others. On a GPU a step is one CUDA
-graph.
+the others from the backbone's state, and the codec Mimi decodes them to audio. The library's
+`generate` does the same in one blocking call, without stopping criteria and with the generator of
+the process. Here each request has its own generator and can stop after any frame. The next frames
+of several requests are one step, always with the same number of rows, so that a result does not
+depend on other requests. On a GPU a step is one CUDA graph.
 """
 
 import math
@@ -124,8 +123,7 @@ class CsmModel(LoadedNetwork):
         return embedded
 
     def _noise_shape(self) -> tuple[int, int]:
-        """Return the numbers of the codec's codebooks and of codes in each; the model's own numbers
-        are larger."""
+        """Return the numbers of the codec's codebooks and codes; the model's own are larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
     def _new_batch(self, rows: int) -> "_FrameBatch":

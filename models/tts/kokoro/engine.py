@@ -1,12 +1,11 @@
 """Kokoro-82M: the voices of the Quality tier, in all languages that Kokoro speaks.
 
-The model is https://huggingface.co/hexgrad/Kokoro-82M: StyleTTS 2 (Li et al., 2023) with a decoder
-of iSTFTNet (Kaneko et al., 2022).
-
-ONNX Runtime computes the plan, from symbols to frames with durations; OpenVINO runs the vocoder.
-The vocoder runs on the whole sentence, because its norms average over all of it: windows differ
-audibly (2 to 6 dB between log-mel spectra, where the published graph's own rounding makes 1 dB).
-So a long piece is computed in short steps, with an empty chunk after each.
+https://huggingface.co/hexgrad/Kokoro-82M is StyleTTS 2 (Li et al., 2023) with a decoder of iSTFTNet
+(Kaneko et al., 2022). ONNX Runtime computes the plan, from symbols to frames with durations;
+OpenVINO runs the vocoder. The vocoder runs on the whole sentence, because its norms average over
+all of it: windows differ audibly (2 to 6 dB between log-mel spectra, where the published graph's
+own rounding makes 1 dB). So a long piece is computed in short steps, with an empty chunk after
+each.
 """
 
 import bisect

@@ -101,8 +101,7 @@ _CHINESE_PUNCTUATION = str.maketrans(_TABLES.chinese_punctuation)
 
 
 def chinese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
-    """Return IPA of `text` with a tone after each vowel; `foreign` reads the words in Latin
-    letters."""
+    """Return IPA of `text` with a tone after each vowel; `foreign` reads words in Latin letters."""
     from pypinyin import Style, lazy_pinyin
     from pypinyin.seg.mmseg import seg
 
@@ -132,8 +131,7 @@ def _syllable(pinyin: str) -> str:
 
 
 def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
-    """Return IPA of `text`, with a space between phrases; `foreign` reads the words in Latin
-    letters."""
+    """Return IPA of `text` with spaces between phrases; `foreign` reads words in Latin letters."""
     spoken = ""
     for word in _tagger()(text):
         surface, kind = word.surface, word.feature
