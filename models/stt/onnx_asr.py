@@ -27,9 +27,7 @@ class OnnxAsrEngine(STTEngine):
             else NemoNetwork(config, folder)
         )
         self.capabilities = STTCapabilities(
-            languages=config.languages,
-            max_concurrency=config.workers,
-            word_times=not is_moonshine,
+            languages=config.languages, max_concurrency=config.workers, word_times=not is_moonshine
         )
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:

@@ -14,8 +14,7 @@ from configs.schema.transcription import ProfileName
 KeyTerms = Annotated[
     list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]],
     Field(
-        max_length=100,
-        description="Names and rare words that may occur, in the desired spelling.",
+        max_length=100, description="Names and rare words that may occur, in the desired spelling."
     ),
 ]
 KnownSpeakers = Annotated[

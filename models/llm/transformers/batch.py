@@ -292,10 +292,7 @@ def salted(tokens: list[int], owner: str) -> list[int]:
     """Returns tokens with the owner's salt, as they are hashed."""
     digest = hashlib.sha256(owner.encode()).digest()
     salts = [int.from_bytes(digest[4 * at : 4 * at + 4]) & _SALT_MASK for at in range(SALTED)]
-    return [
-        *(token ^ salt for token, salt in zip(tokens, salts, strict=False)),
-        *tokens[SALTED:],
-    ]
+    return [*(token ^ salt for token, salt in zip(tokens, salts, strict=False)), *tokens[SALTED:]]
 
 
 def _salting(

@@ -38,12 +38,7 @@ from models.stt.tokens import compression_ratio
 from models.stt.whisper import key_terms, languages, prompts
 from models.stt.whisper.alignment import MEL_FRAMES_PER_S, words_from
 from models.stt.whisper.calls import CallAbandoned
-from models.stt.whisper.encoder_window import (
-    STATES_PER_S,
-    WINDOW_STATES,
-    EncoderWindow,
-    States,
-)
+from models.stt.whisper.encoder_window import STATES_PER_S, WINDOW_STATES, EncoderWindow, States
 from models.stt.whisper.hallucination import (
     IMPROBABLE_LOGPROB,
     Decoding,

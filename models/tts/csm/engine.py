@@ -31,10 +31,7 @@ class CsmEngine(PromptedEngine):
         self._temperature = config.temperature
         self._top_k = config.top_k
         super().__init__(
-            self._model,
-            config.languages,
-            "transcribed recording",
-            max_concurrency=config.parallel,
+            self._model, config.languages, "transcribed recording", max_concurrency=config.parallel
         )
 
     def _pieces(self, voice: Tensor, request: SynthesisRequest, seed: int) -> Iterator[Pcm]:

@@ -24,13 +24,7 @@ from models.runtimes.onnx import open_session, run
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_installed
-from models.tts.kokoro.phonemes import (
-    SYMBOL_IDS,
-    WITHOUT_ESPEAK,
-    from_ipa,
-    known,
-    phonemizer_for,
-)
+from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, from_ipa, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
 from models.weights.store import WeightStore
@@ -137,11 +131,7 @@ class KokoroEngine(TTSEngine):
             part.release_memory()
 
     def _speak(
-        self,
-        phonemes: str,
-        pack: VoicePack,
-        request: SynthesisRequest,
-        words: Sequence[Span],
+        self, phonemes: str, pack: VoicePack, request: SynthesisRequest, words: Sequence[Span]
     ) -> Generator[AudioChunk, None, None]:
         """Synthesises at most MAX_SYMBOLS; `words` has indices into `phonemes`."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
