@@ -92,8 +92,7 @@ def linear_to_float(data: bytes, width: int) -> Pcm:
 
 def decode_g711(data: bytes, law: G711Law) -> Pcm:
     """Decodes ITU-T G.711 bytes to float32 [n] in (-1, 1)."""
-    samples: Pcm = _samples(law)[np.frombuffer(data, np.uint8)]
-    return samples
+    return _samples(law).take(np.frombuffer(data, np.uint8))
 
 
 def encode_g711(pcm: Pcm, law: G711Law) -> bytes:

@@ -98,8 +98,7 @@ class MiniLMEngine(EmbeddingEngine):
             (vectors,) = self._session.run(None, {"tokens": tokens, "mask": mask})
             for (row, ids), vector in zip(run, vectors, strict=True):
                 sums[row] += max(1, len(ids)) * vector
-        unit: NDArray[np.float32] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
-        return unit
+        return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True))
 
 
 def _read_pieces(path: Path) -> dict[int, bytes]:

@@ -260,7 +260,11 @@ class LlamaCppEngine(ChatEngine):
             raise
         except SchemaError:
             pass  # llguidance compiles it again
-        compile_ = partial(_compile, request, self._library)
+
+        def compile_(budget: WorkBudget) -> Grammar | TextMatcher | None:
+            compile_whole = partial(_compile, library=self._library, budget=budget)
+            return compile_enforced(request, compile_whole)
+
         return await self._grammars.run(request.owner, compile_)
 
     async def _chunks(
@@ -358,12 +362,6 @@ def _compile(
     request: GenerationRequest, library: str, budget: WorkBudget
 ) -> Grammar | TextMatcher | None:
     """Compiles the grammar of the answer; blocking. Raises SchemaError."""
-    return compile_enforced(request, partial(_compile_whole, library=library, budget=budget))
-
-
-def _compile_whole(
-    request: GenerationRequest, library: str, budget: WorkBudget
-) -> Grammar | TextMatcher | None:
     try:
         if grammar := answer_grammar(request, budget=budget):
             to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`
@@ -474,11 +472,11 @@ def _to_body(
         },
     }
     if request.is_raw:
-        body |= {"prompt": request.messages[0].content + request.begun}
-    if grammar is None:
-        return body
-    text = to_gbnf(grammar) if isinstance(grammar, Grammar) else grammar.grammar
-    return {**body, "grammar": text}
+        body["prompt"] = request.messages[0].content + request.begun
+    if grammar is not None:
+        text = to_gbnf(grammar) if isinstance(grammar, Grammar) else grammar.grammar
+        body["grammar"] = text
+    return body
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:

@@ -79,8 +79,7 @@ class Moonshine:
                 logprob = float(log_softmax(logits[0, -1])[latest])
                 tokens.append(RecognisedToken(self._pieces.get(latest, b""), logprob))
         text = b"".join(token.piece for token in tokens).decode(errors="replace")
-        is_endless = compression_ratio(text) > REPETITIVE
-        return [] if is_endless else tokens
+        return [] if compression_ratio(text) > REPETITIVE else tokens
 
 
 def _pieces(tokenizer: Path) -> dict[int, bytes]:

@@ -123,7 +123,7 @@ def _words(tokens: Sequence[RecognisedToken], language: str) -> list[_WordTokens
 
 
 def _timed(spoken: Sequence[_WordTokens], request: TranscriptionRequest) -> tuple[Word, ...]:
-    duration_s = len(request.pcm) / STT_SAMPLE_RATE
+    duration_s = request.seconds
     if all(word.starts_s for word in spoken):
         starts = [min(word.starts_s[0], duration_s) for word in spoken]
         last = [min(word.end_s, duration_s) for word in spoken]

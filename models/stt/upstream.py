@@ -7,6 +7,7 @@ import io
 import wave
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -143,16 +144,14 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
         decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
         if self._guards.is_hallucination(decoding, request.options):
             texts = []
-        # Its words may lack the marks that the text has, and are not always as many.
-        words = answer.words or []
-        spans: list[tuple[float | None, float | None]]
-        spans = [(word.start, word.end) for word in words]
-        if len(spans) != len(texts):
-            spans = [(None, None)] * len(texts)
-        tokens = [
-            RecognisedToken(f" {word}".encode(), logprob, start_s, end_s)
-            for word, (start_s, end_s) in zip(texts, spans, strict=True)
-        ]
+        tokens = [RecognisedToken(f" {text}".encode(), logprob) for text in texts]
+        # The answer's words may lack the marks that the text has, and are not always as many.
+        words = answer.words or ()
+        if len(words) == len(tokens):
+            tokens = [
+                replace(token, start_s=word.start, end_s=word.end)
+                for token, word in zip(tokens, words, strict=True)
+            ]
         transcript = transcript_of(tokens, request, self.capabilities.languages)
         language = _code(answer.language or "")
         if language in self.capabilities.languages and not request.language:

@@ -72,8 +72,7 @@ class EnglishPhonemizer:
         self._g2p = g2p
 
     def __call__(self, text: str) -> str:
-        spoken: str = self._g2p(self._readable(text))
-        return spoken
+        return str(self._g2p(self._readable(text)))
 
     def _readable(self, text: str) -> str:
         words = _WORD.findall(text)

@@ -54,8 +54,7 @@ class HibariEngine(TTSEngine):
         for model in self._models.values():
             model.sess = open_session(_with_durations(Path(model.model_path)), config.threads)
         for key in self._voices:  # loads the dictionary, which would delay the first request
-            for chunk in self.synthesize(SynthesisRequest("Ready.", key, "en")):
-                del chunk
+            list(self.synthesize(SynthesisRequest("Ready.", key, "en")))
 
     def phonemes(self, request: SynthesisRequest) -> str:
         g2p = self._models[self._voices[request.voice].key].g2p
@@ -123,5 +122,4 @@ def _with_durations(path: Path) -> bytes:
     graph.graph.output.append(
         onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.FLOAT, None)
     )
-    content: bytes = graph.SerializeToString()
-    return content
+    return bytes(graph.SerializeToString())

@@ -45,8 +45,7 @@ class VitsEngine(TTSEngine):
             phonemes=True,
         )
         for voice in config.voices:  # the first run allocates memory
-            for piece in self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)):
-                del piece
+            list(self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)))
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)

@@ -19,14 +19,7 @@ MOST_S = 30.0
 MOST_S_PER_LETTER = 0.5
 MOST_HEADER = 4096  # bytes
 SLOWEST, FASTEST = 0.25, 4.0  # range of OpenAI's `speed`
-KINDS = (
-    "audio/pcm",
-    "audio/l16",
-    "audio/raw",
-    "audio/wav",
-    "audio/wave",
-    "application/octet-stream",
-)
+KINDS = "audio/pcm audio/l16 audio/raw audio/wav audio/wave application/octet-stream".split()
 
 
 class UpstreamVoices(BlockingUpstream, TTSEngine):

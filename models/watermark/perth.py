@@ -23,8 +23,8 @@ WIDE = 7  # kernel of a wide layer, in frames
 LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)
 """Kernels of the convolutions, in frames; leaky ReLU between them."""
 
-SPEEDS = ("slow", "normal", "fast")
-"""Branches of the decoder: their input is stretched by 1.25, 1 and 0.75."""
+STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
+"""How much the input of each branch of the decoder is stretched."""
 
 FRAME_S, HOP_S = 0.064, 0.01
 PUBLISHED_SAMPLES = 2048  # frame length of the published code, which scales magnitudes
@@ -32,7 +32,6 @@ QUIETEST_DB = -180.0  # level of a magnitude 0
 RANGE_DB = 195.0  # range of levels between magnitudes 0 and 1
 BEFORE = sum(frames // 2 for frames in LAYERS)  # previous frames that a change depends on
 AFTER = 2  # look-ahead in frames; the network could use as many as BEFORE
-STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
 MOST_S = 10.0  # longest piece processed at once, which takes 4 MB per second
 STRETCH_S = 4.0  # length of a stretch for the detection
 AUDIBLE = 1e-4  # minimum root mean square of a stretch that is not silent
@@ -73,7 +72,7 @@ class PerthWatermark(Watermark):
         sounding = sums > SOUNDING * sums.max()
         below = magnitudes[:BINS]
         frames = below.shape[1]
-        lengths = {speed: max(2, int(frames * STRETCHES[speed])) for speed in SPEEDS}
+        lengths = {speed: max(2, int(frames * ratio)) for speed, ratio in STRETCHES.items()}
         inputs = {speed: _stretched(below, length)[None] for speed, length in lengths.items()}
         weights, marks = [], []
         for (weighing, mark), length in zip(

@@ -202,9 +202,8 @@ class GrammarBuilder:
 
     def all_but(self, characters: str) -> Node:
         """Builds a set of all characters except these."""
-        return self.char_set(
-            without([(0, LAST_CODE_POINT)], [(ord(c), ord(c)) for c in characters])
-        )
+        holes = [(ord(character), ord(character)) for character in characters]
+        return self.char_set(without([(0, LAST_CODE_POINT)], holes))
 
     def sequence(self, *parts: Node) -> Node:
         parts = tuple(part for part in parts if part is not EMPTY)
@@ -214,9 +213,9 @@ class GrammarBuilder:
 
     def choice(self, *parts: Node) -> Node:
         parts = tuple(dict.fromkeys(parts))
-        return (
-            parts[0] if len(parts) == 1 else self._unique(_PART * len(parts), Alternation, *parts)
-        )
+        if len(parts) == 1:
+            return parts[0]
+        return self._unique(_PART * len(parts), Alternation, *parts)
 
     def nonterminal(self) -> Alternation:
         """Builds a choice that is unequal to all others; `define` sets its parts later."""

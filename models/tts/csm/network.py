@@ -95,7 +95,8 @@ class CsmModel(LoadedNetwork):
             speech.read(model.backbone_model, inputs_embeds=read)
         random = torch.Generator(model.device).manual_seed(seed)
         for _ in range(most_frames):
-            frame = self._frame(speech, gumbel(self._noise_shape(), temperature, top_k, random))
+            noise = gumbel(self._noise_shape(), temperature, top_k, random)
+            frame = still_loaded(self._batch).frame(speech, noise)
             # As in the library, the last codebook is ignored.
             if bool((frame[..., :-1] == self._end).all()):
                 return
@@ -132,9 +133,6 @@ class CsmModel(LoadedNetwork):
             speech = _Speech(model.backbone_model, rows, self.context)
             noise = torch.zeros((rows, *self._noise_shape()), device=model.device)
             return _FrameBatch(self._step, speech, noise)
-
-    def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
-        return still_loaded(self._batch).frame(speech, noise)
 
     def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
         """Generates the next frame of each row, int64 [rows, 1, codebooks], which the backbone then

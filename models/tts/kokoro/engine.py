@@ -76,8 +76,8 @@ class KokoroEngine(TTSEngine):
             max_concurrency=2,
         )
         self._packs = VoiceCache(read_pack)
-        for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
-            del piece  # loads the English dictionary and lets the runtimes reorder the weights
+        # Loads the English dictionary, and lets the runtimes reorder the weights.
+        list(self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")))
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speaks the language of the request with any voice (cross-lingual)."""
@@ -179,8 +179,7 @@ class KokoroEngine(TTSEngine):
             values = {name: values[name] for name in values if name in needed | {"audio"}}
             if "audio" not in values:
                 yield empty
-        pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
-        return pcm
+        return np.asarray(values["audio"].data).reshape(-1)
 
 
 def sounding_part(
