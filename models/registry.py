@@ -120,7 +120,9 @@ def kind_of(name: str) -> EngineKind[Any]:
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
     """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
-    return _build(kind, kind.read(name), weights)
+    config = kind.read(name)
+    engine: LoadedT = kind.engine_class(config.engine)(config, weights)
+    return engine
 
 
 def load_once(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> Callable[[], LoadedT]:
@@ -150,7 +152,7 @@ def load_model(
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})
     try:
-        engine = _build(kind, config, weights)
+        engine: ModelT = kind.engine_class(config.engine)(config, weights)
     except Exception:  # a library cannot tell that wrong bytes are the cause
         for artefact in artefacts_of(config):
             weights.verify(artefact)
@@ -208,8 +210,3 @@ def _weights_of(config: Any) -> set[str]:
     names = {value for name, value in config if name in _WEIGHTS}
     parts = [*getattr(config, "voices", ()), *filter(None, [getattr(config, "draft", None)])]
     return names.union(*map(_weights_of, parts))
-
-
-def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:
-    engine: LoadedT = kind.engine_class(config.engine)(config, weights)
-    return engine

@@ -260,11 +260,7 @@ class LlamaCppEngine(ChatEngine):
             raise
         except SchemaError:
             pass  # llguidance compiles it again
-
-        def compile_(budget: WorkBudget) -> Grammar | TextMatcher | None:
-            compile_whole = partial(_compile, library=self._library, budget=budget)
-            return compile_enforced(request, compile_whole)
-
+        compile_ = partial(_compile, request, self._library)
         return await self._grammars.run(request.owner, compile_)
 
     async def _chunks(
@@ -362,6 +358,12 @@ def _compile(
     request: GenerationRequest, library: str, budget: WorkBudget
 ) -> Grammar | TextMatcher | None:
     """Compiles the grammar of the answer; blocking. Raises SchemaError."""
+    return compile_enforced(request, partial(_compile_whole, library=library, budget=budget))
+
+
+def _compile_whole(
+    request: GenerationRequest, library: str, budget: WorkBudget
+) -> Grammar | TextMatcher | None:
     try:
         if grammar := answer_grammar(request, budget=budget):
             to_gbnf(grammar)  # up to 50 ms; cached for `_to_body`

@@ -233,12 +233,11 @@ class TokenEngine(ChatEngine):
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed % SEEDS)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-        stop = () if constrained else sampling.stop
         reader = AnswerReader.of(
             request,
             answer.grammar if answer else None,
             context_tokens,
-            stop=stop,
+            stop=() if constrained else sampling.stop,
             thinking=prompt.thinking,
             ends_loops=self._ends_loops,
         )
@@ -259,9 +258,8 @@ class TokenEngine(ChatEngine):
                 step = await stream.take()
                 ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
                 piece = GenerationDelta()
-                for at, token in enumerate(
-                    step.tokens[:-1] if ending else step.tokens, generated + 1
-                ):
+                spoken = step.tokens[:-1] if ending else step.tokens
+                for at, token in enumerate(spoken, generated + 1):
                     piece += reader.feed(text.add(token), TokenUsage(prompt_tokens, at))
                 generated += len(step.tokens)
                 usage = TokenUsage(prompt_tokens, generated, step.cached_tokens)

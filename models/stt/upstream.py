@@ -136,10 +136,9 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
 
     def _transcript(self, request: TranscriptionRequest, answer: _TextAnswer) -> Transcript:
         texts = answer.text.split()
-        logprobs = [segment.avg_logprob or 0.0 for segment in answer.segments or ()] or [0.0]
-        silences = [segment.no_speech_prob or 0.0 for segment in answer.segments or ()] or [0.0]
-        logprob = sum(logprobs) / len(logprobs)
-        silence = sum(silences) / len(silences)
+        segments = answer.segments or [_Segment()]
+        logprob = sum(segment.avg_logprob or 0.0 for segment in segments) / len(segments)
+        silence = sum(segment.no_speech_prob or 0.0 for segment in segments) / len(segments)
         ratio = compression_ratio(" ".join(texts))
         decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
         if self._guards.is_hallucination(decoding, request.options):

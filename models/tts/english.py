@@ -90,9 +90,7 @@ class EnglishPhonemizer:
             before = word.lower()
             return self._cased(word, last, is_shouted=is_shouted)
 
-        if not is_shouted:
-            return _WORD.sub(read, with_letters(text))
-        return _WORD.sub(read, _sure_letters(text))
+        return _WORD.sub(read, _sure_letters(text) if is_shouted else with_letters(text))
 
     def _cased(self, word: str, before: str, *, is_shouted: bool) -> str:
         """Cases a word so that the phonemizer reads it correctly after the word `before`."""

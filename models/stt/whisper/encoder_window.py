@@ -57,13 +57,11 @@ class EncoderWindow:
         features = self._extract(pcm, padding=max(padding, 2 * self._extract.hop_length))
         frames = min(features.shape[1] & ~1, WINDOW_FRAMES)  # [mels, frames], an even number
         batch = np.ascontiguousarray(features[None, :, :frames], dtype=np.float32)
-        states: States = self._model.encode(batch)[0]
-        return states
+        return np.asarray(self._model.encode(batch)[0])
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:
         """Appends states of silence, for a decoder input of [length, width]."""
-        whole: States = np.concatenate([states, self._silence[len(states) : length]])
-        return whole
+        return np.concatenate([states, self._silence[len(states) : length]])
 
     def _load_silence(self, cache: Path) -> States:
         try:
