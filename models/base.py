@@ -102,16 +102,16 @@ class ModelInfo:
 
 
 class Engine:
-    """A model in memory, built as `cls(config, weights)` and shared by all requests. Each kind has
-    a subclass in `models/<kind>/base.py` with its methods, and a dataclass of `capabilities`, which
-    an engine sets at the latest in its constructor. Optional methods have defaults."""
+    """A model in memory, shared by all requests, and built as `cls(config, weights)`, which raises
+    WeightsMissing or WeightsCorrupt. Each kind has a subclass in `models/<kind>/base.py` with its
+    methods, and a dataclass of `capabilities`, which an engine sets at the latest in its
+    constructor. Optional methods have defaults."""
 
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
     clears_memory = False  # its library zeroes memory that may never be used
 
     def close(self) -> None:
-        """Frees memory (the GPU's too) that dropping the last reference would not free. Blocking;
-        running requests raise EngineLost."""
+        """Frees what dropping references would not; running requests raise EngineLost. Blocking."""
 
     def release_memory(self) -> None:
         """Frees memory kept between requests. Blocking; safe at any time."""

@@ -33,7 +33,6 @@ class MiniLMEngine(EmbeddingEngine):
     """A MiniLM encoder. A longer input gets the mean of its windows, weighted by their tokens."""
 
     def __init__(self, config: MiniLMConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         graph = weights.converted(config.artefact)["encoder.onnx"]
         tokenizer = weights.folder(config.artefact) / "tokenizer.json"
         self._session = open_session(graph, config.threads)

@@ -44,7 +44,6 @@ class HarperEngine(GrammarEngine):
 
 
 def _replacements(lint: Any) -> tuple[str, ...]:
-    """Replacements of the whole span by each suggestion."""
     replacements = []
     for suggestion in lint.suggestions:
         text = suggestion.replacement_text

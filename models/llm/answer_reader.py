@@ -268,8 +268,7 @@ class CheckedAnswer:
 
 
 class _ThoughtReader:
-    """Separator of the reasoning at the beginning, between its tags, from the answer. Line ends
-    beside the tags belong to neither."""
+    """Separator of the reasoning and its tags, with the line ends beside them, from the answer."""
 
     def __init__(self, *, begun: bool) -> None:
         self._thinking: bool | None = True if begun else None  # None until the text decides

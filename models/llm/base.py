@@ -119,7 +119,6 @@ class GenerationDelta:
         return bool(self.text or self.tool_calls or self.reasoning)
 
     def __add__(self, later: "GenerationDelta") -> "GenerationDelta":
-        """Joins two consecutive pieces."""
         return GenerationDelta.joined((self, later))
 
     @staticmethod

@@ -237,8 +237,7 @@ class LlamaCppEngine(ChatEngine):
     async def _calls_or_words(
         self, calls: GenerationRequest, words: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Generates calls, or words where each call has its result already. Small models repeat
-        such calls until the client gives up."""
+        """Generates calls; words if all have results already: small models repeat such calls."""
         async with aclosing(self.generate(calls)) as deltas:
             pieces = [delta async for delta in deltas]
         answered = calls.answered_calls()
@@ -439,7 +438,6 @@ def start_server(
 def _to_body(
     request: GenerationRequest, grammar: Grammar | TextMatcher | None, context_tokens: int
 ) -> dict[str, Any]:
-    """Builds the body for llama.cpp's chat route."""
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
@@ -482,8 +480,7 @@ def _to_body(
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
-    """Reads llama.cpp's chunks; returns their delta with the usage, and whether the answer ends.
-    Raises EngineError when a chunk is an error."""
+    """Reads chunks: their delta with the usage, and whether the answer ends. Raises EngineError."""
     pieces: list[GenerationDelta] = []
     usage: TokenUsage | None = None
     ended = False

@@ -114,7 +114,6 @@ def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_notation(call: dict[str, Any]) -> str:
-    """Writes a tool call in the notation of the model."""
     function = call["function"]
     return f"{MARK}{BEFORE_NAME}{function['name']}{AFTER_NAME}{function['arguments']}{END}"
 

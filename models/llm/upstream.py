@@ -273,7 +273,6 @@ class _Calls:
 
 
 def _estimate(request: GenerationRequest) -> int:
-    """Estimates the number of tokens of the prompt."""
     messages = sum(len(m.content.encode()) + len(json.dumps(m.extra)) for m in request.messages)
     tools = len(json.dumps(request.tools))
     return (messages + tools) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE * len(request.messages)

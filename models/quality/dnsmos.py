@@ -20,7 +20,6 @@ class DnsmosEngine(QualityEngine):
     """DNSMOS; a short signal is repeated to the input length, a long one is rated each second."""
 
     def __init__(self, config: QualityConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         path = weights.folder(config.artefact) / "sig_bak_ovr.onnx"
         self._session = open_session(path, config.threads)
 

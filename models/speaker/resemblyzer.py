@@ -30,7 +30,6 @@ class ResemblyzerEngine(SpeakerEncoder):
     """Resemblyzer's encoder. Callers trim silence, which the library does itself."""
 
     def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         graph = weights.converted(config.artefact)["encoder.onnx"]
         self._session = open_session(graph, config.threads)
         self._batch_size = config.batch_size

@@ -83,8 +83,7 @@ class VoiceTable(dict[str, VoiceInfo]):
         return tuple(sorted({voice.language for voice in self.values()}))
 
     def speaking(self, key: str, language: str) -> VoiceInfo:
-        """Returns the voice of that key, for engines whose voices speak only their own language.
-        Raises UnknownVoice or UnsupportedLanguage."""
+        """Returns the voice of that key. Raises UnknownVoice, or UnsupportedLanguage for others."""
         voice = self[key]
         if language != voice.language:
             raise UnsupportedLanguage(

@@ -65,7 +65,6 @@ class PromptedEngine(TTSEngine):
             self.close()
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._prompts = _prompts(self._prompted, self.capabilities.pack)
         self._prompted.close()
 

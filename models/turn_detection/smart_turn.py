@@ -26,7 +26,6 @@ class SmartTurnEngine(TurnDetectionEngine):
     """Smart Turn, stateless; calls of several threads may overlap."""
 
     def __init__(self, config: SmartTurnConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         path = weights.folder(config.artefact) / "smart_turn.onnx"
         self._session = open_session(path, config.threads)
 

@@ -45,7 +45,6 @@ class PerthWatermark(Watermark):
     """Perth watermark; the small encoder is loaded at once, the decoder at its first use."""
 
     def __init__(self, config: PerthConfig, weights: WeightStore) -> None:
-        """Load the networks. Raises WeightsMissing or WeightsCorrupt."""
         self._graphs = weights.converted(config.artefact)
         self._threads = config.threads
         self.encoder = open_session(self._graphs["encoder.onnx"], config.threads)

@@ -268,8 +268,7 @@ class Grammar:
     """Grammar of valid answers: all texts that `root` derives."""
 
     def __init__(self, root: Node, budget: WorkBudget, calls: Node | None = None) -> None:
-        """`calls` derives what follows the marker of tool calls, if the rest is free text. Raises
-        SchemaError if some answer could not be completed."""
+        """`calls` follow a marker in free text. Raises SchemaError if some answer has no end."""
         self.root = root
         self.calls = calls
         self.nodes = post_order(root)

@@ -41,8 +41,7 @@ _LOG_LEVEL_AT = 12  # offset of its field log_stderr_level
 
 
 def to_llguidance(request: GenerationRequest, *, mark_is_token: bool = False) -> str:
-    """Returns the grammar of an answer in Lark, with schemas that llguidance compiles.
-    `mark_is_token` as in `to_lark`. Raises SchemaError."""
+    """Returns an answer's grammar in Lark; `mark_is_token` as in `to_lark`. Raises SchemaError."""
     answer = request.response_format
     if not may_call_tools(request):
         assert answer is not None

@@ -57,8 +57,7 @@ class SchemaTree:
         return whole
 
     def alternatives(self, value: Any, path: tuple[str | None, ...] = ()) -> list[Schema]:
-        """Lists the resolved alternatives of a schema, with nested ones flattened. Alternatives
-        that allow no value are omitted. Raises SchemaError."""
+        """Lists the resolved alternatives that allow a value, flattened. Raises SchemaError."""
         reference = value.get("$ref") if isinstance(value, dict) else None
         # A reference within `allOf` may lead to itself without being in `path`.
         if (reference is not None and reference in path) or len(path) > MAX_REFERENCES:

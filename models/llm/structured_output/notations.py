@@ -94,8 +94,7 @@ class _GbnfWriter(_RuleWriter):
 
 @lru_cache(maxsize=2 * MAX_REMEMBERED)
 def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
-    """Prints a grammar in Lark. `mark_is_token`: the marker of tool calls is a special token, which
-    text never contains."""
+    """Prints a grammar in Lark; with `mark_is_token`, text never contains the marker of calls."""
     writer = _LarkWriter(grammar, mark_is_token)
     if grammar.calls is None or grammar.root.min_bytes:
         start = f"start: {writer.write(grammar.root)}\n"

@@ -70,8 +70,7 @@ class _NumberCompiler:
         return self._builder.choice(*ways)
 
     def _rest(self, low: str, high: str) -> Node:
-        """Derives digits of one width, with the point before the decimals. Trailing zeros after the
-        point can be omitted."""
+        """Derives digits, with a point before the decimals, whose trailing zeros can be omitted."""
         build, width, decimals = self._builder, len(low), self._decimals
         if not width:
             return EMPTY

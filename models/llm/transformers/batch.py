@@ -34,8 +34,6 @@ _SALT_MASK = 2**31 - 1
 
 
 class BatchStream(TokenStream):
-    """Tokens of one answer, from the library's thread."""
-
     def __init__(self, owner: str, batch: "StreamBatch", sampler: TokenSampler) -> None:
         super().__init__()
         self.owner = owner

@@ -39,8 +39,6 @@ LATER = 1  # priority of speculative requests, which give way to those of 0
 
 
 class VllmStream(TokenStream):
-    """Tokens of one answer, from vLLM's thread."""
-
     work: Future[None] | None = None
 
     def close(self) -> None:
@@ -109,8 +107,7 @@ class VllmBatch(TokenBatch):
         return llm
 
     def check_device(self) -> None:
-        """Wait for an answer of the core, which takes requests between two steps. Raises
-        EngineLost, or DeviceFailed if there is none."""
+        """Waits for an answer of the core. Raises EngineLost, or DeviceFailed if there is none."""
         asked = self.check().is_paused()
         try:
             answer = asyncio.run_coroutine_threadsafe(asked, self._loop)

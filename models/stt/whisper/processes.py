@@ -47,8 +47,7 @@ class WhisperProcesses:
     others when a call finds none free; the call then takes the first process that becomes free."""
 
     def __init__(self, options: Mapping[str, Any], count: int) -> None:
-        """Loads the first of at most `count` processes. `options` are the arguments of
-        `ctranslate2.models.Whisper`. Raises EngineError."""
+        """`options` are the arguments of `ctranslate2.models.Whisper`. Raises EngineError."""
         self._all = tuple(WhisperProcess(options) for _ in range(count))
         self._idle = list(self._all)
         self._changed = Condition()

@@ -242,8 +242,7 @@ class _FrameBatch:
             self._run = _captured(self._run, noise.device)
 
     def frame(self, speech: _Speech, noise: Tensor) -> Tensor:
-        """Returns the next frame of a sentence, int64 [1, 1, codebooks]. A thread that waits for
-        it computes a step for all that wait."""
+        """Returns the next frame, int64 [1, 1, codebooks]; one waiting thread computes for all."""
         turn = _Turn(speech, noise)
         with self._changed:
             self._waiting.append(turn)
