@@ -174,11 +174,9 @@ def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
 
 def call_arguments(text: str) -> str | None:
     """Return the arguments of a call as each engine and template reads them: an object as JSON.
-
     Blank text and `null` become `{}`, since models write them for a function without parameters.
     Returns None for anything else, at which templates and llama.cpp's JSON parser fail: arguments
-    that were cut off, NaN, a number beyond a double, or a lone surrogate.
-    """
+    that were cut off, NaN, a number beyond a double, or a lone surrogate."""
     if text.strip() in ("", "null"):
         return "{}"
     try:

@@ -87,12 +87,10 @@ def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
 
 
 def likeliest_path(costs: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Finds the cheapest path through `costs`, as pairs (row, column): dynamic time warping.
-
-    Steps go to the next row, column or both. It computes whole diagonals, whose cells do not depend
-    on each other: 100 tokens in 30 s take 0.02 s, and 0.13 s with the library's function, which
-    goes from cell to cell with the same result.
-    """
+    """Finds the cheapest path through `costs`, as pairs (row, column): dynamic time warping. Steps
+    go to the next row, column or both. It computes whole diagonals, whose cells do not depend on
+    each other: 100 tokens in 30 s take 0.02 s, and 0.13 s with the library's function, which goes
+    from cell to cell with the same result."""
     rows, columns = costs.shape
     width = columns + 1
     total = np.full((rows + 1) * width, np.inf, np.float32)

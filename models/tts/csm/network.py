@@ -220,12 +220,10 @@ class _Turn:
 
 
 class _FrameBatch:
-    """Steps of several sentences at once, in tensors of their own; thread-safe.
-
-    Each step copies the states of its sentences into and out of these tensors (67 MB for one of
-    CSM-1B, a tenth of a millisecond on a GPU of 3 TB/s). On a GPU a step is a CUDA graph: launching
-    its thousands of kernels takes longer than running them.
-    """
+    """Steps of several sentences at once, in tensors of their own; thread-safe. Each step copies
+    the states of its sentences into and out of these tensors (67 MB for one of CSM-1B, a tenth of a
+    millisecond on a GPU of 3 TB/s). On a GPU a step is a CUDA graph: launching its thousands of
+    kernels takes longer than running them."""
 
     def __init__(
         self, step: Callable[[_Speech, Tensor], Tensor], speech: _Speech, noise: Tensor
