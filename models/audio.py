@@ -11,13 +11,10 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-Pcm: TypeAlias = NDArray[np.float32]
-"""Samples of one mono signal, float32 [n] in [-1, 1]."""
-
+Pcm: TypeAlias = NDArray[np.float32]  # samples of one mono signal, float32 [n] in [-1, 1]
 G711Law: TypeAlias = Literal["mulaw", "alaw"]
 
-# Symbols of a word without the surrounding punctuation, which stands for a pause.
-_SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
+_SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")  # a word without punctuation at its ends
 CHUNK_S = 0.4  # long enough for a low cost per message, short enough for a low latency
 
 

@@ -57,8 +57,7 @@ class GenerationRequest:
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
     cache_key: str = ""  # conversation that this prompt's cache is reserved for; "": any
-    # Begun before its answer is certain to be wanted: yields to others, and is free unless taken.
-    is_speculative: bool = False
+    is_speculative: bool = False  # may not be wanted: yields to others, and is free unless taken
     reads_only: bool = False  # only fills the prompt cache: one token of answer is enough
     is_spoken: bool = False  # speech waits for the answer: deltas are sent as they come
     begun: str = ""  # text of a paused answer, to be continued

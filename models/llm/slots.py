@@ -12,8 +12,7 @@ from models.llm.base import GenerationRequest
 
 STOPPING_S = 1.0  # the longest that a request waits for its cache
 
-PromptHashes = tuple[int, ...]
-"""Hash of the head of a prompt (such as its tools), then a hash per message."""
+PromptHashes = tuple[int, ...]  # of the head of a prompt (such as its tools), then per message
 
 
 @dataclass(slots=True, eq=False)

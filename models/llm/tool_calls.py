@@ -23,8 +23,7 @@ _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
 MOST_DEPTH = 64  # nesting of arguments, as of a body
 
-CallDelta = dict[str, Any]
-"""A delta of a tool call, in OpenAI's form."""
+CallDelta = dict[str, Any]  # a delta of a tool call, in OpenAI's form
 
 
 class ToolTextReader:

@@ -35,11 +35,9 @@ from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
 
 MOST_LINE = 1 << 20  # bytes of one event
-# Bytes of the events of one answer: a base, and more per token of context.
-MOST_ANSWER = 4 << 20
+MOST_ANSWER = 4 << 20  # bytes of the events of one answer, and more per token of context
 MOST_PER_TOKEN = 2048
-# Estimates that err on the side of too many tokens.
-BYTES_PER_TOKEN = 3
+BYTES_PER_TOKEN = 3  # estimates that err on the side of too many tokens
 TOKENS_PER_MESSAGE = 8
 # Messages of vLLM, SGLang, llama-server, OpenAI and others, which have no common error code.
 _TOO_LONG = re.compile(
@@ -221,14 +219,13 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         if most is not None:  # some services refuse more than fits beside the prompt
             most = min(most, max(self._config.context_tokens - _estimate(request), 1))
         thinking = {"enable_thinking": request.enable_thinking}
+        # Some services refuse `parallel_tool_calls` without tools.
+        calls_once = bool(request.tools) and not request.parallel_tool_calls
         offered = asdict(request.sampling) | {
             "max_tokens": most,
             "max_completion_tokens": most,
             "tools": request.tools,
-            # Some services refuse it without tools.
-            "parallel_tool_calls": None
-            if request.parallel_tool_calls or not request.tools
-            else False,
+            "parallel_tool_calls": False if calls_once else None,
             "response_format": request.response_format,
             "stream_options": {"include_usage": True},
             "chat_template_kwargs": request.template_kwargs | thinking,

@@ -12,8 +12,7 @@ from models.weights.store import WeightStore
 
 INPUT_SAMPLES = 144_160  # input length of the graph: 9.01 s
 OVERALL = 2  # index of the overall rating, after those of speech and noise
-# Published calibration of that output to ratings, highest power first.
-CALIBRATION = (-0.06766283, 1.11546468, 0.04602535)
+CALIBRATION = (-0.06766283, 1.11546468, 0.04602535)  # published; highest power first
 
 
 class DnsmosEngine(QualityEngine):

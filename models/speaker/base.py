@@ -15,11 +15,9 @@ EMBEDDING_SIZE = 256
 RATE = 1.3  # windows per second for the embedding of a signal
 MIN_COVERAGE = 0.75  # part of the last window that must be filled
 
+# Unit vectors, float32 [256] and [k, 256]; the dot product of two is their similarity, at most 1.
 Embedding: TypeAlias = NDArray[np.float32]
-"""Unit vector, float32 [256]; the dot product of two is their similarity, at most 1."""
-
 Embeddings: TypeAlias = NDArray[np.float32]
-"""Unit vectors, float32 [k, 256]."""
 
 
 class SpeakerEncoder(Engine, ABC):

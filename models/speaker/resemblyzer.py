@@ -45,8 +45,7 @@ class ResemblyzerEngine(SpeakerEncoder):
         mels = mel_spectrum(pcm)
         pieces = []
         for start, end in windows:
-            # Each piece has its own gain, since speakers' distances differ; squared, since mels are
-            # power.
+            # Speakers' distances differ, so each piece has its own gain, squared as mels are power.
             gain = np.float32(_gain(pcm[start:end]) ** 2)
             first = start // HOP_SAMPLES
             pieces.append(mels[first : max(first + 1, -(-end // HOP_SAMPLES))] * gain)

@@ -50,8 +50,7 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    # Prior odds of each language against those not named.
-    prior: Mapping[str, float] = field(default_factory=dict)
+    prior: Mapping[str, float] = field(default_factory=dict)  # odds against languages not named
     # The caller's, with the prompt of this stretch; `words` is set if word times are needed.
     options: RecognitionOptions = RecognitionOptions()
     beam_size: int = 1  # width of the beam in the decoding profile

@@ -34,8 +34,7 @@ def named_language(code: str) -> str | None:
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-SpeakerChoice: TypeAlias = bool | Sequence[str]
-"""All enrolled speakers, none, or those of these ids."""
+SpeakerChoice: TypeAlias = bool | Sequence[str]  # all enrolled speakers, none, or those with ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ BANDS = 40
 AUDIBLE = 1e-3  # share of loud frames' power; pauses are below it, and left out, as they differ
 FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
 SMOOTHING = np.array([1.0, 3.0, 4.0, 3.0, 1.0]) / 12  # weights over neighbouring frames
-# Frames of 10 ms.
-SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150
+SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150  # frames of 10 ms
 FIRST_PEAK = 0.75  # share of the highest peak: multiples of a period are as similar
 FASTER, SLOWER = 0.7, 1.45  # ratio of an interval to the period
 # Least similarity of a word to the repetition beside it, and after a break. On the tuned half of

@@ -29,12 +29,12 @@ class SynthesisRequest:
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
-    # Seconds from now until the listener hears an underrun; relative, as processes share no clock.
-    deadline_s: float = 0.0
+    deadline_s: float = (
+        0.0  # from now until the listener hears an underrun (processes share no clock)
+    )
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
-    # Start and end in `text`, and IPA of the span; for engines with the capability.
-    phonemes: tuple[tuple[int, int, str], ...] = ()
+    phonemes: tuple[tuple[int, int, str], ...] = ()  # spans: start and end in `text`, and IPA
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:

@@ -41,8 +41,7 @@ _LETTER_INSIDE = re.compile(
 )
 _WORD = re.compile(r"(?<![\w'’])(?:[A-Z]{2,}(?:['’][A-Z]{1,2})?|A(?!-)|[A-Za-z]*[a-z])(?![\w'’])")
 _CONTRACTION = re.compile(r"['’](?:T|LL|RE|VE|M|D)$")
-# A pronounceable name that no dictionary has, too long for initials. Among other words in capitals
-# it may be shorter.
+# A pronounceable name that no dictionary has, too long for initials; shorter among capitals.
 _NAME = re.compile(r"(?=(?:[A-Z]*[AEIOUY]){2})(?![A-Z]*[^AEIOUY]{4})[A-Z]{6,}$|[A-Z]{8,}$")
 _SHORT_NAME = re.compile(
     rf"(?!(?:{'|'.join(_LISTS.initials)})$|[AEIOU]...$|[A-Z]*[^AEIOUY]{{3}})"

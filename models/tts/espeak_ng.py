@@ -44,8 +44,7 @@ _OTHER_PUNCTUATION = str.maketrans(
     | {"„": "“", "¿": "", "¡": "", "\u200b": ""}
 )
 _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]+)|\s([—–-])\s")
-# All other voices say "Chinese letter" for each ideograph.
-_WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")
+_WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")  # others say "Chinese letter" for an ideograph
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _STRESS = re.compile(r"([ˈˌ])([^ˈˌ\saeiouyæøœɐɑɒɔɘəɚɛɜɝɞɤɨɪɯɵɶʉʊʌʏᵻᵿ]+)")
 _LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # how espeak-ng marks words that it reads as foreign

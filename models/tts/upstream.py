@@ -14,9 +14,8 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceT
 from models.tts.trimming import streamed_sentence
 from models.weights.store import WeightStore
 
-# Longest audio of an answer; slow speech has ten letters a second.
-MOST_S = 30.0
-MOST_S_PER_LETTER = 0.5
+MOST_S = 30.0  # longest audio of an answer, and more per letter
+MOST_S_PER_LETTER = 0.5  # slow speech has ten letters a second
 MOST_HEADER = 4096  # bytes
 SLOWEST, FASTEST = 0.25, 4.0  # range of OpenAI's `speed`
 KINDS = "audio/pcm audio/l16 audio/raw audio/wav audio/wave application/octet-stream".split()

@@ -14,8 +14,7 @@ from models.base import Engine
 VAD_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 BATCH_FRAMES = 512  # about 16 s; bounds the memory of a long file
 
-Probabilities: TypeAlias = NDArray[np.float32]
-"""Speech probabilities, float32 [frames] in [0, 1]."""
+Probabilities: TypeAlias = NDArray[np.float32]  # of speech, float32 [frames] in [0, 1]
 
 
 class VADStream(Protocol):

@@ -16,21 +16,17 @@ from typing import Any, TypeVar
 from models.errors import InvalidEngineRequest
 
 MAX_GRAMMAR_CHARS = 200_000  # size as GBNF, estimated from the number of parts of productions
-# CPU time to compile a grammar: usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s.
-MAX_CPU_S = 1.5
+MAX_CPU_S = 1.5  # to compile a grammar; usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s
 MAX_PLACE = 80  # characters of a place in messages
 MAX_REPEATS = 20_000  # sum over all repetitions, because llama.cpp expands them
 
-Ranges = list[tuple[int, int]]
-"""Code points, ends included."""
-
+Ranges = list[tuple[int, int]]  # code points, ends included
 LAST_CODE_POINT = 0x10FFFF
 _PART = 5  # estimated characters per part of a production
 _STEPS_PER_CHECK = 32
 _WORK_S = 0.001  # work between two rests
 _SURROGATES = (0xD800, 0xDFFF)
-# A set of characters is represented by the first of these that it contains.
-_USUAL = "a0A-_.x1 9zZ:/"
+_USUAL = "a0A-_.x1 9zZ:/"  # the first of these in a set of characters represents the set
 
 N = TypeVar("N", bound="Node")
 
@@ -131,8 +127,7 @@ class CharSet(Node):
     def __init__(self, *ranges: tuple[int, int]) -> None:
         super().__init__()
         ends = (f"{_code(low)}-{_code(high)}" if low < high else _code(low) for low, high in ranges)
-        self.token = f"[{''.join(ends)}]"
-        """The set in the notation that GBNF, Python and Rust share."""
+        self.token = f"[{''.join(ends)}]"  # in the notation that GBNF, Python and Rust share
         self.has = re.compile(self.token).match
         self.sample = next(filter(self.has, _USUAL), chr(ranges[0][0]))
 
@@ -174,8 +169,7 @@ class Repeat(Node):
         return self.least * self.item.min_bytes if self.least else 0
 
 
-EMPTY: Node = Sequence()
-"""Derives the empty text."""
+EMPTY: Node = Sequence()  # derives the empty text
 
 
 class GrammarBuilder:

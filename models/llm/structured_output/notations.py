@@ -30,8 +30,7 @@ MAX_REGEX_DEPTH = 40
 # of another expression that begins alike would hide the alternatives.
 _BEGINNINGS = ("{", "[", ", ")
 _END_OF_NAME = ": "
-# Text up to the first marker of tool calls.
-_BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
+_BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"  # text up to the first marker of tool calls
 
 
 class _RuleWriter(ABC):

@@ -87,9 +87,9 @@ class ParserState:
             if len(stacks) == 1
             else list(dict.fromkeys(top for stack in stacks for top in stack.terminals()))
         )
+        # Bytes of the shortest completion, for which as many tokens suffice; infinite outside the
+        # grammar.
         self.min_bytes = min((top.min_bytes for top in self._terminals), default=math.inf)
-        """Bytes of the shortest completion, for which as many tokens suffice; infinite when the
-        answer has left its grammar."""
 
     @classmethod
     def start(cls, grammar: Grammar) -> "ParserState":

@@ -73,8 +73,7 @@ _ANY_OF_LINE: Ranges = [(0, 0x09), (0x0B, 0x0C), (0x0E, 0x2027), (0x202A, LAST_C
 # Characters that a JSON string must escape: controls, the quote and the backslash.
 _ESCAPED: Ranges = [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x9F)]
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
-# Categories such as \w are limited to ASCII: beyond it, dialects differ.
-_PRINTABLE: Ranges = [(0x20, 0x7E)]
+_PRINTABLE: Ranges = [(0x20, 0x7E)]  # categories such as \w are ASCII: dialects differ beyond it
 _WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 _CATEGORIES: dict[Any, Ranges] = {
     ops.CATEGORY_DIGIT: [(0x30, 0x39)],
@@ -123,8 +122,7 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
     return node
 
 
-Part = tuple[Node, int, int]
-"""A node, with the minimum and maximum number of characters that it derives."""
+Part = tuple[Node, int, int]  # a node, and the least and most characters that it derives
 
 
 class _PatternCompiler:

@@ -30,8 +30,7 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1  # time between two checks whether a caller still waits
-# Time that an abandoned call may still run: most end by then, which costs less than a restart.
-ABANDONED_S = 0.4
+ABANDONED_S = 0.4  # time that an abandoned call may run: most end, which is less than a restart
 LOOK_S = 0.02  # time between two checks for a free process
 LOADING_S = 300.0  # time for the first process, which may load a large model from a slow disk
 RETRY_S = 30.0  # time without new processes after one could not load the model
@@ -160,8 +159,7 @@ class WhisperProcess:
         self._options = dict(options)
         self._program: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self.facts: Facts | None = None
-        """Properties of the model; None until it is loaded."""
+        self.facts: Facts | None = None  # properties of the model; None until it is loaded
 
     @property
     def is_started(self) -> bool:

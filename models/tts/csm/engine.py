@@ -17,8 +17,7 @@ from models.tts.csm.network import CsmModel, Tensor
 from models.tts.prompted import PromptedEngine, in_chunks
 from models.weights.store import WeightStore
 
-# Slow speech has ten letters a second; a longer synthesis has run away and is cut off.
-SLOWEST_S = 0.15  # per letter
+SLOWEST_S = 0.15  # per letter (slow speech: 0.1); a longer synthesis has run away and is cut off
 LONGEST_PAUSE_S = 2.0
 
 

@@ -30,8 +30,7 @@ Tensor: TypeAlias = torch.Tensor
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
 TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
-# A step waits at most this long for the sentences of the previous step, which are being decoded.
-GATHER_S = 0.005
+GATHER_S = 0.005  # most time to wait for the sentences of the last step, which are being decoded
 
 
 class CsmModel(LoadedNetwork):
@@ -181,9 +180,8 @@ class _Speech:
         self._cache.early_initialization(
             rows, config.num_key_value_heads, config.head_dim, dtype, device
         )
-        # State after the last input, and number of inputs.
         self.state = torch.zeros((rows, config.hidden_size), dtype=dtype, device=device)
-        self.length = torch.zeros(rows, dtype=torch.long, device=device)
+        self.length = torch.zeros(rows, dtype=torch.long, device=device)  # inputs of each row
         keys_and_values = [part for layer in self._layers for part in (layer.keys, layer.values)]
         self._tensors = [self.state, self.length, *keys_and_values]
 

@@ -30,15 +30,9 @@ class PhonemeTables(StrictModel):
 
 _TABLES = load_yaml(PhonemeTables, "kokoro_phonemes")
 
-SYMBOL_IDS = _TABLES.symbols
-"""Row of the embedding by symbol; 0 is the pad at both ends."""
-
-ESPEAK_VOICES = {"pt": "pt-br"}
-"""Names of the espeak-ng voices that Kokoro was trained with, if they differ from the language."""
-
-WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})
-"""Languages whose phonemes come from permissively licensed libraries."""
-
+SYMBOL_IDS = _TABLES.symbols  # rows of the embedding by symbol; 0 is the pad at both ends
+ESPEAK_VOICES = {"pt": "pt-br"}  # voices that Kokoro was trained with, if not the language's own
+WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})  # by permissively licensed libraries
 _NEAREST = str.maketrans(_TABLES.nearest)
 
 
