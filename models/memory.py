@@ -70,7 +70,7 @@ def give_back_cleared() -> int:
     llama.cpp clears the whole cache of a context at the start, which makes each page of it
     resident: 448 MiB for four slots of 4,096 tokens of a model with 1.5 billion parameters, of
     which a chat of 100 tokens uses 3 MiB. This takes 0.1 s. Call it while no request is in
-    progress: if another thread writes into a run of zeros meanwhile, the data would be lost.
+    progress: data that another thread writes into a run of zeros meanwhile would be lost.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

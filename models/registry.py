@@ -68,9 +68,8 @@ class EngineKind(Generic[EngineT]):
         return adapter_of(shape).validate_python(data)
 
     def engine_class(self, name: str) -> Any:
-        """Return the class of the engine `name`; every engine is built as `cls(config, weights)`.
-        Raises UnknownEngine, or UnsupportedFeature if its module cannot be imported, for example
-        because a library of the engine's profile is not installed."""
+        """Return the class of the engine `name`. Raises UnknownEngine, or UnsupportedFeature if its
+        module cannot be imported, for example because a library of its profile is not installed."""
         modules = ENGINES[self.name]
         module, _, attribute = modules.get(name, name).partition(":")
         try:
@@ -112,8 +111,8 @@ KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (*LISTED, *_IN_
 
 
 def kind_of(name: str) -> EngineKind[Any]:
-    """Returns the kind of a configuration of LISTED: CHAT unless its engine is of another kind.
-    Raises FileNotFoundError."""
+    """Returns the kind of a configuration, CHAT unless another of LISTED. Raises
+    FileNotFoundError."""
     engine = load_yaml(dict[str, Any], name).get("engine")
     return next((kind for kind in LISTED if engine in ENGINES[kind.name]), CHAT)
 
@@ -145,9 +144,9 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 def load_model(
     kind: EngineKind[ModelT], name: str, weights: WeightStore, *, threads: int | None = None
 ) -> tuple[ModelT, ModelInfo]:
-    """Loads an engine with the model's description, for the kinds that clients can list. `threads`
-    replaces the field of that name in the configuration, if it has one. Raises as `load`, and
-    WeightsCorrupt with the remedy when loading fails because the weights have wrong bytes."""
+    """Loads an engine with the model's description, for the kinds of LISTED; `threads` replaces
+    that field of the configuration, if it has one. Raises as `load`, and WeightsCorrupt with the
+    remedy."""
     config = kind.read(name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})

@@ -204,9 +204,7 @@ class TokenEngine(ChatEngine):
             max_concurrency=config.parallel,
             device=batch.device,
         )
-        self._temperature = config.temperature
-        self._top_p = config.top_p
-        self._ends_loops = config.ends_loops
+        self._config = config
         self._writer = writer
         self._constraints = ConstrainedAnswers(writer.tokenizer, batch.size, batch.ends)
         self._grammars = GrammarCompiler()
@@ -228,7 +226,7 @@ class TokenEngine(ChatEngine):
             raise ContextLengthExceeded(
                 f"the messages take {prompt_tokens} tokens; the context holds {context_tokens}"
             )
-        sampling = request.sampling.with_defaults(self._temperature, self._top_p)
+        sampling = request.sampling.with_defaults(self._config.temperature, self._config.top_p)
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed % SEEDS)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
@@ -238,7 +236,7 @@ class TokenEngine(ChatEngine):
             context_tokens,
             stop=() if constrained else sampling.stop,
             thinking=prompt.thinking,
-            ends_loops=self._ends_loops,
+            ends_loops=self._config.ends_loops,
         )
         text = TokenText(self._writer.decode)
         generated = 0

@@ -220,12 +220,12 @@ class UpstreamEngine(UpstreamService, ChatEngine):
             most = min(most, max(self._config.context_tokens - _estimate(request), 1))
         thinking = {"enable_thinking": request.enable_thinking}
         # Some services refuse `parallel_tool_calls` without tools.
-        calls_once = bool(request.tools) and not request.parallel_tool_calls
+        single_call = bool(request.tools) and not request.parallel_tool_calls
         offered = asdict(request.sampling) | {
             "max_tokens": most,
             "max_completion_tokens": most,
             "tools": request.tools,
-            "parallel_tool_calls": False if calls_once else None,
+            "parallel_tool_calls": False if single_call else None,
             "response_format": request.response_format,
             "stream_options": {"include_usage": True},
             "chat_template_kwargs": request.template_kwargs | thinking,

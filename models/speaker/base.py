@@ -33,8 +33,7 @@ class SpeakerEncoder(Engine, ABC):
 
     @abstractmethod
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
-        """Embeds windows of the encoder's own length, which begin `hop_s` apart. A last window
-        under MIN_COVERAGE is omitted, unless it is the only one."""
+        """Embeds windows of the encoder's length, `hop_s` apart, as `window_starts` places them."""
 
     @abstractmethod
     def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:

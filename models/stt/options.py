@@ -34,7 +34,7 @@ def named_language(code: str) -> str | None:
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-SpeakerChoice: TypeAlias = bool | Sequence[str]  # all enrolled speakers, none, or those with ids
+SpeakerChoice: TypeAlias = bool | Sequence[str]  # all enrolled, none, or those of these ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,7 @@ def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
 
 
 def around(words: Sequence[Word], at_s: float, left_out_s: float) -> tuple[Word, ...]:
-    """Gives words of a shortened signal their times in the whole. Their longest run lasts from
-    before the repetitions that were left out to after them."""
+    """Gives words of a shortened signal their times in the whole, around what was left out."""
     run = longest_run(words)
     before = [word for word in words if word.start < at_s]
     whole = [*before, *shifted(words[len(before) :], left_out_s)]

@@ -29,9 +29,7 @@ class SynthesisRequest:
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
-    deadline_s: float = (
-        0.0  # from now until the listener hears an underrun (processes share no clock)
-    )
+    deadline_s: float = 0.0  # from now until the listener hears an underrun; clocks may differ
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     phonemes: tuple[tuple[int, int, str], ...] = ()  # spans: start and end in `text`, and IPA

@@ -47,9 +47,8 @@ class EncoderWindow:
         self._silence = self._load_silence(cache)
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
-        """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width]. The
-        default padding is that of the constructor. With WINDOW_S all 30 s are encoded, as in
-        Whisper's training, which takes many times longer."""
+        """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width].
+        WINDOW_S encodes all 30 s, as in Whisper's training, which takes many times longer."""
         padding = max(self._padding, self._min_samples - len(pcm))
         if padding_s is not None:
             room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)

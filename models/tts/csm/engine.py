@@ -27,8 +27,7 @@ class CsmEngine(PromptedEngine):
     def __init__(self, config: CsmConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.weights)
         self._model = CsmModel(folder, config.device, config.dtype, config.parallel)
-        self._temperature = config.temperature
-        self._top_k = config.top_k
+        self._config = config
         super().__init__(
             self._model, config.languages, "transcribed recording", max_concurrency=config.parallel
         )
@@ -39,8 +38,8 @@ class CsmEngine(PromptedEngine):
             voice,
             request.text,
             most_frames=math.ceil(seconds * self._model.frame_rate),
-            temperature=self._temperature / math.sqrt(request.stability),  # 0.73 to 1.16
-            top_k=self._top_k,
+            temperature=self._config.temperature / math.sqrt(request.stability),  # 0.73 to 1.16
+            top_k=self._config.top_k,
             seed=seed,
         )
         yield from in_chunks(frames, self._model.sound)
