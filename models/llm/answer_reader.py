@@ -159,7 +159,7 @@ class AnswerReader:
 
 
 class LoopDetector:
-    """Detector of degenerate repetition: an answer repeats only its last 1 to MOST characters."""
+    """Detector of degenerate repetition, of the last 1 to MOST characters of an answer."""
 
     MOST = 300
     LEAST = 80  # repeated characters
@@ -255,7 +255,6 @@ class CheckedAnswer:
         self._matcher = matcher
 
     def feed(self, text: str, usage: TokenUsage) -> str:
-        del usage
         self.lost = self.lost or not self._matcher.feed(text)
         return "" if self.lost else text
 

@@ -109,7 +109,6 @@ class TTSEngine(Engine, ABC):
     def phonemes(self, request: SynthesisRequest) -> str:
         """Returns the symbols that `synthesize` speaks, including those of `request.phonemes`.
         Empty without the capability. Raises as `synthesize`."""
-        del request
         return ""
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
@@ -120,4 +119,3 @@ class TTSEngine(Engine, ABC):
 
     def forget_voice(self, digest: str) -> None:
         """Drops the cached voice pack of that digest, if any, because its voice was deleted."""
-        del digest  # engines without takes_voice_packs cache none

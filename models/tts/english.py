@@ -97,9 +97,8 @@ class EnglishPhonemizer:
         if not word.isupper():
             return word
         if self._is_initials(word):
-            if lower in _LISTS.after_article and (
-                before in _ARTICLES or not before and lower == "us"
-            ):
+            follows_article = before in _ARTICLES or (not before and lower == "us")
+            if lower in _LISTS.after_article and follows_article:
                 return word
             is_word = lower in (_LISTS.shouted if is_shouted else _LISTS.emphasised)
             return lower if is_word else word

@@ -41,7 +41,6 @@ class HibariEngine(TTSEngine):
     )
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
-        del weights  # the library brings them
         self._voices = VoiceTable(config.voices, config.engine)
         self._models = {
             key: Hibari(

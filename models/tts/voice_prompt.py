@@ -41,7 +41,7 @@ def write_prompt(prompt: VoicePrompt) -> bytes:
 
 
 def read_prompt(data: bytes, *, transcribed: bool = False) -> VoicePrompt:
-    """Deserialises a prompt. Raises WeightsCorrupt, also if a `transcribed` one is not."""
+    """Deserialises a prompt, with its transcript if `transcribed`. Raises WeightsCorrupt."""
     with open_pack(data, "prompt") as parts:
         pcm, transcript, language = (parts[name] for name in ("prompt", "transcript", "language"))
     if pcm.dtype != np.int16 or pcm.ndim != 1:

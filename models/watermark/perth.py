@@ -100,22 +100,18 @@ class PerthStream:
         self._unreturned = 0  # samples that came in and were not returned yet
 
     def process(self, pcm: Pcm) -> Pcm:
-        size = round(MOST_S / HOP_S) * self._frame.hop
-        parts = [self._process_part(pcm[at : at + size]) for at in range(0, len(pcm), size)]
-        return np.concatenate([np.zeros(0, np.float32), *parts])
-
-    def _process_part(self, pcm: Pcm) -> Pcm:
         self._unreturned += len(pcm)
-        self._waiting = np.concatenate([self._waiting, pcm])
-        return self._marked(AFTER)
+        size = round(MOST_S / HOP_S) * self._frame.hop
+        parts = [self._marked(pcm[at : at + size], AFTER) for at in range(0, len(pcm), size)]
+        return np.concatenate([np.zeros(0, np.float32), *parts])
 
     def flush(self) -> Pcm:
         silence = np.zeros(self._frame.samples + self._frame.hop, np.float32)
-        self._waiting = np.concatenate([self._waiting, silence])
-        return self._marked(0)[: self._unreturned]
+        return self._marked(silence, 0)[: self._unreturned]
 
-    def _marked(self, after: int) -> Pcm:
+    def _marked(self, pcm: Pcm, after: int) -> Pcm:
         frame = self._frame
+        self._waiting = np.concatenate([self._waiting, pcm])
         if len(self._waiting) >= frame.samples:
             fresh = frame.spectra(self._waiting)
             self._waiting = self._waiting[fresh.shape[1] * frame.hop :]

@@ -114,7 +114,6 @@ def _entry_of(request: GenerationRequest, bounds: Bounds) -> _CacheEntry:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _entry(digest: bytes) -> _CacheEntry:
-    del digest
     return _CacheEntry()
 
 

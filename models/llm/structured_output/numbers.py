@@ -25,7 +25,7 @@ def bounded(schema: dict[str, Any], builder: GrammarBuilder, *, whole: bool) -> 
     highs = [*bound("maximum", ROUND_FLOOR, 0), *bound("exclusiveMaximum", ROUND_CEILING, -1)]
     compiler = _NumberCompiler(builder, decimals)
     if not (lows or highs):
-        return compiler.any()
+        return compiler.unbounded()
     limit = 10 ** (MAX_DIGITS + decimals) - 1
     return compiler.between(max([-limit, *lows]), min([limit, *highs]))
 
@@ -37,7 +37,7 @@ class _NumberCompiler:
         self._builder = builder
         self._decimals = decimals
 
-    def any(self) -> Node:
+    def unbounded(self) -> Node:
         build = self._builder
         more = build.repeat(self._digit(0, 9), 0, MAX_DIGITS - 1)
         digits = build.choice(build.text("0"), build.sequence(self._digit(1, 9), more))

@@ -30,7 +30,7 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1  # time between two checks whether a caller still waits
-ABANDONED_S = 0.4  # time that an abandoned call may run: most end, which is less than a restart
+ABANDONED_S = 0.4  # how long an abandoned call may run: most end, which is cheaper than a restart
 LOOK_S = 0.02  # time between two checks for a free process
 LOADING_S = 300.0  # time for the first process, which may load a large model from a slow disk
 RETRY_S = 30.0  # time without new processes after one could not load the model

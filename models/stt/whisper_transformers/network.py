@@ -294,7 +294,5 @@ class TorchWhisper(LoadedNetwork):
             ).logits[0, len(before) - 1 : -2, : self._end]
             shares = scores.float().softmax(dim=-1).gather(1, tokens[0, len(before) : -1, None])
             # These rows give the beginning of each token and the end of the last one.
-            places = align(
-                weights.taken(num_frames // 2)[:, len(sot_sequence) : -1], median_filter_width
-            )
-        return [Aligned(shares[:, 0].tolist(), places)]
+            rows = weights.taken(num_frames // 2)[:, len(sot_sequence) : -1]
+            return [Aligned(shares[:, 0].tolist(), align(rows, median_filter_width))]

@@ -45,15 +45,14 @@ class CsmModel(LoadedNetwork):
         self._network.codec_model.float()  # small, and 16-bit types would degrade the audio
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         config = self._network.config
-        self.sample_rate: int = config.codec_config.sampling_rate
-        self.frame_rate: float = config.codec_config.frame_rate
+        codec = config.codec_config
+        self.sample_rate: int = codec.sampling_rate
+        self.frame_rate: float = codec.frame_rate
         self.context: int = config.max_position_embeddings
         self.device: str = self._network.device.type
         self._codebooks: int = config.num_codebooks
         self._end: int = config.codebook_eos_token_id
-        self._looks_back = CONVOLUTION_FRAMES + math.ceil(
-            config.codec_config.sliding_window / TRANSFORMER_STEPS
-        )
+        self._looks_back = CONVOLUTION_FRAMES + math.ceil(codec.sliding_window / TRANSFORMER_STEPS)
         self._batch: _FrameBatch | None = self._new_batch(parallel)
 
     def close(self) -> None:
