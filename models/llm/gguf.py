@@ -1,5 +1,5 @@
-"""Reads the header of a GGUF file with llama.cpp's own parser, and sizes the cache for it.
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the functions of its gguf.h."""
+"""Reads the header of a GGUF file with llama.cpp's own parser, and sizes the cache for it:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and the functions of its gguf.h."""
 
 import ctypes
 import logging

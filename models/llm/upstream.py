@@ -159,9 +159,9 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         yield replace(reader.finish(reason), finish_reason=reason, usage=usage)
 
     async def _events(self, request: GenerationRequest) -> AsyncGenerator[bytes, None]:
-        """Yields the data of each server-sent event; closing it closes the connection.
-        https://html.spec.whatwg.org/multipage/server-sent-events.html; each event has one line of
-        data here. Raises EngineError."""
+        """Yields the data of each server-sent event, which has one line of data here; closing it
+        closes the connection. Raises EngineError.
+        https://html.spec.whatwg.org/multipage/server-sent-events.html"""
         body = self._body(request)
         headers = {"Accept": "text/event-stream"}
         async with self._sent("chat/completions", json=body, headers=headers) as answer:

@@ -1,6 +1,6 @@
-"""Resemblyzer's speaker encoder, without its library: three LSTM layers over mel spectra.
-https://github.com/resemble-ai/Resemblyzer, trained with the GE2E loss (Wan et al., "Generalized
-End-to-End Loss for Speaker Verification", 2018)."""
+"""Resemblyzer's speaker encoder (https://github.com/resemble-ai/Resemblyzer), without its library:
+three LSTM layers over mel spectra, trained with the GE2E loss (Wan et al., "Generalized End-to-End
+Loss for Speaker Verification", 2018)."""
 
 from collections.abc import Sequence
 

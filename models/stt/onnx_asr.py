@@ -46,8 +46,8 @@ class OnnxAsrEngine(STTEngine):
 
 
 class NemoNetwork:
-    """FastConformer of NeMo with a TDT, RNN-T or CTC decoder. Xu et al., "Efficient Sequence
-    Transduction by Jointly Predicting Tokens and Durations" (2023)."""
+    """FastConformer of NeMo with a TDT, RNN-T or CTC decoder (Xu et al., "Efficient Sequence
+    Transduction by Jointly Predicting Tokens and Durations", 2023)."""
 
     def __init__(self, config: OnnxAsrConfig, folder: Path) -> None:
         import onnx_asr  # only this architecture needs it
