@@ -7,7 +7,7 @@ from pathlib import Path
 
 from onnx import ValueInfoProto
 
-from models.watermark.perth import BINS, LAYERS, STRETCHES
+from models.watermark.perth import BINS, LAYERS, SPEEDS
 from models.weights.convert.onnx_graph import Graph, value
 from models.weights.convert.torch_file import Array, read_tensors, tensor_of
 
@@ -28,7 +28,7 @@ def convert(published: Path) -> dict[str, bytes]:
     decoder = Graph()
     branches = [
         _stack(decoder, tensors, f"decoder.{speed}_layers", speed, f"{speed}_heard", outputs=2)
-        for speed in STRETCHES
+        for speed in SPEEDS
     ]
     sources, results = zip(*branches, strict=True)
     return {
