@@ -225,7 +225,7 @@ async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
 async def test_tokens_before_an_error_are_delivered_first(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = engine._submit(
+    stream = engine._batch.submit(
         TokenRequest(
             prompt=engine._writer.write(ask()).tokens,
             most_tokens=8,
