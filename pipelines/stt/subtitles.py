@@ -1,4 +1,5 @@
-"""Writes words with times as subtitles (SubRip, WebVTT), and as sentences and paragraphs."""
+"""Writes subtitles (SubRip and WebVTT) of words with times, and splits them into sentences and
+paragraphs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -37,29 +38,30 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 """Words of each speaker's turn; the speaker is None where speakers are not known."""
 
 
-def to_srt(turns: Turns, language: str) -> str:
-    """Writes SubRip of words in a language (ISO 639-1)."""
+def to_srt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
+    """Writes SubRip of words in a language (ISO 639-1). A cue has `most` characters at most, unless
+    a single word is longer."""
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
-        for number, cue in enumerate(_cues(turns, language), start=1)
+        for number, cue in enumerate(_cues(turns, language, most), start=1)
     )
 
 
-def to_vtt(turns: Turns, language: str) -> str:
+def to_vtt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
     """Writes WebVTT like `to_srt`, with the speakers as voices."""
     cues = (
         f"{clock_time(cue.start, '.')} --> {clock_time(cue.end, '.')}\n"
         f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
-        for cue in _cues(turns, language)
+        for cue in _cues(turns, language, most)
     )
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _cues(turns: Turns, language: str) -> Iterable[Cue]:
+def _cues(turns: Turns, language: str, most: int) -> Iterable[Cue]:
     separator = separator_of(language)
     for speaker, words in turns:
-        lines = cut(words, lambda line, word: _is_full(line, word, language))
+        lines = cut(words, lambda line, word: _is_full(line, word, language, most))
         for line, following in zip_longest(lines, lines[1:]):
             start = line[0].start
             end = max(word.end for word in line)
@@ -69,11 +71,10 @@ def _cues(turns: Turns, language: str) -> Iterable[Cue]:
             yield Cue(start, max(end, start + MIN_CUE_S), text, speaker)
 
 
-def _is_full(line: list[Word], word: Word, language: str) -> bool:
-    text = separator_of(language).join(part.word for part in [*line, word])
+def _is_full(line: list[Word], word: Word, language: str, most: int) -> bool:
     return (
         word.end - line[0].start > MAX_CUE_S
-        or len(text) > MAX_CUE_CHARACTERS
+        or len(separator_of(language).join(part.word for part in [*line, word])) > most
         or word.start - line[-1].end > MAX_PAUSE_S
         or _ends_sentence(line, word, language)
     )
