@@ -67,9 +67,7 @@ export function jobList({ place, result }) {
       bar.value = now.status === "uploading" ? share : now.progress;
       if (drawn === state) return;
       drawn = state;
-      const hadFocus = actions.contains(document.activeElement);
       actions.replaceChildren(...actionsOf(now, reason));
-      if (hadFocus) actions.querySelector("button").focus();
     };
     if (job.status === "failed") made.append(h("p.failed", job.message || ""));
     return made;
