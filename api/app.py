@@ -125,12 +125,12 @@ def routed_app() -> FastAPI:
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
     elevenlabs_kept = (elevenlabs_voices, elevenlabs_dictionaries, elevenlabs_history)
-    others = (deepgram_account, assemblyai, assemblyai_recordings, cartesia_voices)
+    other_dialects = (deepgram_account, assemblyai, assemblyai_recordings, cartesia_voices)
     voices = (custom, library, reports)
     openai = (embeddings, text_completions, openai_voices)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
-    rare = (*elevenlabs_work, *elevenlabs_kept, *others, *voices, jobs, *openai, *last, operator)
-    for module in (*busiest, *busy, *listening, *lists, *rare, mcp):
+    seldom_used = (*elevenlabs_work, *elevenlabs_kept, *other_dialects, *voices, jobs, *openai)
+    for module in (*busiest, *busy, *listening, *lists, *seldom_used, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
             # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)

@@ -130,7 +130,8 @@ class ClusterControl(Protocol):
         """Returns why deployments do not start, by name, as far as it is known."""
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
-        """Deploys YAML; returns success and a report of the changes. Raises InvalidRequest."""
+        """Deploys a configuration (YAML); returns success and a report of the changes. Raises
+        InvalidRequest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,8 @@ def transcript_json(
         "status": status_of(requested),
         "error": requested.job.reason if requested.stage == "failed" else None,
         "language_code": options.language_code or language,
+        "language_confidence": None,
+        "language_confidence_threshold": None,
         "punctuate": options.punctuate is not False,
         "format_text": options.format_text is not False,
         "redact_pii": bool(options.redact_pii),
@@ -162,8 +164,11 @@ def transcript_json(
         "speech_model_used": stored.model or None,
         "auto_highlights": False,
         "summarization": False,
-        **dict.fromkeys(("language_confidence", "language_confidence_threshold")),
-        **dict.fromkeys(("text", "words", "utterances", "confidence", "audio_duration")),
+        "text": None,
+        "words": None,
+        "utterances": None,
+        "confidence": None,
+        "audio_duration": None,
     }
     if options.audio_url == DELETED_URL:
         return {**answer, "text": DELETED_TEXT}

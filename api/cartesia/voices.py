@@ -116,9 +116,8 @@ async def clone_voice(
     The clip is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    clips = receive_clips(request, principal, voices.custom, operation, "clip")
-    async with clips as (form, create):
-        voice = await create(new_voice(request, form.read(VoiceFields)))
+    async with receive_clips(request, principal, voices.custom, operation, "clip") as clips:
+        voice = await clips.create(new_voice(request, clips.form.read(VoiceFields)))
     return _own_voice(voice, principal)
 
 

@@ -62,8 +62,8 @@ def words_json(
     punctuated: bool,
     language: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Converts words, with their numbers in `speakers`, which may be empty, and their
-    `language`."""
+    """Converts words. `speakers` has each word's speaker number, or is empty; `language`, if given,
+    is repeated in each word."""
     entries = []
     for place, word in enumerate(words):
         fields: dict[str, Any] = {

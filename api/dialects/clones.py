@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from fastapi import Request
 
@@ -22,8 +22,13 @@ RULES = load_yaml(CustomVoicesConfig, "custom_voices").clips
 LEAST = f"Recordings of one speaker, together at least {RULES.min_total_seconds:g} seconds."
 FILES = "files"  # what `POST /voices` calls the recordings
 
-Create: TypeAlias = Callable[[NewVoice], Awaitable[CustomVoice]]
-"""Creates a voice from received recordings, by the rules for clips."""
+
+@dataclass(frozen=True, slots=True)
+class ReceivedClips:
+    """A form with recordings of a voice; `create` creates the voice by the rules for clips."""
+
+    form: MultipartForm
+    create: Callable[[NewVoice], Awaitable[CustomVoice]]
 
 
 @asynccontextmanager
@@ -33,7 +38,7 @@ async def receive_clips(
     custom: CustomVoices,
     operation: Operation,
     field: str = FILES,
-) -> AsyncIterator[tuple[MultipartForm, Create]]:
+) -> AsyncIterator[ReceivedClips]:
     """Receives a form with recordings: one in `field`, or up to `max_files` in FILES. Raises
     ApiError or the errors of the checks, which then name `field`."""
     most = RULES.max_files if field == FILES else 1
@@ -47,7 +52,7 @@ async def receive_clips(
                 work = custom.create(principal, new, files, operation, are_clips=True)
                 return custom_voice(await while_connected(request.receive, work))
 
-        yield form, create
+        yield ReceivedClips(form, create)
 
 
 @contextmanager

@@ -189,10 +189,19 @@ def status_of(code: str) -> str:
 
 INVALID = {"validation_error": 422, "invalid_json": 422}
 ELEVENLABS_ERRORS = ErrorDialect(
-    tuple(
-        "/v1/text-to-speech /v1/text-to-dialogue /v1/voice-changer /v1/speech-to-speech "
-        "/v1/speech-to-text /v1/forced-alignment /v1/voices /v2/voices /v1/history "
-        "/v1/pronunciation-dictionaries /v1/user /v1/single-use-token".split()
+    (
+        "/v1/text-to-speech",
+        "/v1/text-to-dialogue",
+        "/v1/voice-changer",
+        "/v1/speech-to-speech",
+        "/v1/speech-to-text",
+        "/v1/forced-alignment",
+        "/v1/voices",
+        "/v2/voices",
+        "/v1/history",
+        "/v1/pronunciation-dictionaries",
+        "/v1/user",
+        "/v1/single-use-token",
     ),
     elevenlabs_error,
     KEY_HEADER,

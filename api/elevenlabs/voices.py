@@ -190,9 +190,9 @@ async def clone_voice(
     Recordings are cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation) as (form, create):
-        fields = form.read(CloneFields).voice()
-        voice = await create(new_voice(request, fields))
+    async with receive_clips(request, principal, voices.custom, operation) as clips:
+        fields = clips.form.read(CloneFields).voice()
+        voice = await clips.create(new_voice(request, fields))
     return {"voice_id": voice.id, "requires_verification": False}
 
 

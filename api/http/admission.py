@@ -241,8 +241,8 @@ class AdmissionControl:
     def enter_caller(self, caller: int | str) -> Release:
         """Counts a request of a workspace (id), or of an address if its route needs no key. A
         workspace may hold as many places as remain free, half of all while it is alone, so that its
-        slow readers leave room. All addresses without a key may hold half. Raises
-        ApiError(concurrency_limit or overloaded)."""
+        stalled bodies and slow readers leave room for others. All addresses without a key share one
+        half. Raises ApiError(concurrency_limit or overloaded)."""
         if isinstance(caller, int):
             most = max(1, min(self._half_of_requests, self._kinds[REQUEST].free))
             return self._enter_caller(caller, most, "workspace")

@@ -111,7 +111,8 @@ def declared_bytes(request: Request) -> int:
 
 def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = MAX_VALUES) -> Any:
     """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input. In fields
-    named in `pieces`, a text may end in half a surrogate pair, which `mark_halves` replaces."""
+    named in `pieces`, a text may begin or end with half a surrogate pair, which `mark_halves`
+    replaces."""
     if not body:
         raise _invalid("the body is empty")
     _check_structure(body, most_values)

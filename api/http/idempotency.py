@@ -105,7 +105,8 @@ def _replay(request: Request, stored: KeptAnswer | None) -> Response:
 
 class _Body:
     """Body of a request, digested on its way to the route. The claim is bound to the digest before
-    the route gets the last part, hence before any charge. `receive` then waits forever."""
+    the route gets the last part, hence before any charge. After the last part, `receive` waits
+    forever, so it never reports a disconnect."""
 
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
         self._scope, self._receive = request.scope, request.receive

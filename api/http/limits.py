@@ -156,8 +156,9 @@ class RequestLimits:
 
     @contextmanager
     def counted_lookup(self, connection: HTTPConnection) -> Iterator[bool]:
-        """Counts a failed look-up of a credential; yields True if its address has no failures left.
-        Counting before the block keeps concurrent guesses within the limit."""
+        """Counts a look-up before the block, and takes it back unless it fails with Unauthorized,
+        so that concurrent guesses stay within the limit. Yields True if the address has no failures
+        left."""
         limit = self.admission.unknown_keys_per_minute
         networks = networks_of(client_address(connection))
         hits = [Hit(f"unknown-key:{network}", limit * times) for network, times in networks]

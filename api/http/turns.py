@@ -1,6 +1,6 @@
 """Turns in the event loop: few requests at a time work in this process, and addresses take turns.
-The loop has no priorities: next to 20 list requests of another workspace, each of the hundred
-passes of a spoken sentence took 35 ms, and the speech 2.3 s instead of 0.15 s."""
+The loop has no priorities. A sentence of speech passes through it about a hundred times; next to 20
+list requests of another workspace, each pass took 35 ms, and the speech 2.3 s instead of 0.15 s."""
 
 import asyncio
 from collections.abc import Callable, Iterator

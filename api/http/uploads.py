@@ -27,8 +27,15 @@ UPLOAD_FOLDERS = "upload"  # in the names of temporary folders, to find those le
 MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # total of headers, boundaries and plain fields of a form
 MAX_FIELD_BYTES = 8 * 2**10
-FILE_FIELDS = frozenset(
-    "audio audio_sample clip document file files known_speaker_references recording".split()
+FILE_FIELDS = (
+    "audio",
+    "audio_sample",
+    "clip",
+    "document",
+    "file",
+    "files",
+    "known_speaker_references",
+    "recording",
 )
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
 WRITE_BYTES = 2**20  # bytes that are collected before a thread writes them
@@ -94,7 +101,7 @@ class UploadLimits:
     max_file_bytes: int = MAX_FILE_BYTES
     max_field_bytes: int = MAX_FIELD_BYTES
     # Fields that count as files even without a file name, as Go and `curl -F audio=<` send them.
-    file_fields: frozenset[str] = FILE_FIELDS
+    file_fields: Container[str] = FILE_FIELDS
 
     @property
     def max_body_bytes(self) -> int:

@@ -27,8 +27,9 @@ from pipelines.tts.voices import AvailableVoice
 
 
 class InworldConversation(ContextsConversation):
-    """One socket. Unknown contexts are no faults of the client: Inworld's client names closed
-    contexts in keep-alive messages, and closes interrupted turns twice."""
+    """One socket. Only invalid messages count as faults of the client. Unknown contexts do not:
+    Inworld's client names closed contexts in keep-alive messages, and closes interrupted turns
+    twice."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)

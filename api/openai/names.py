@@ -26,7 +26,8 @@ class OpenAINames:
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """Returns the tier of a speech model's voices, if any. Raises ApiError(model_not_found)."""
+        """Returns the voice tier that a speech model's name stands for; None allows any tier.
+        Raises ApiError(model_not_found)."""
         if model is None:
             return None
         return self.config.speech_models.get(model) or (await self._find_model(model, "tts")).tier

@@ -171,7 +171,8 @@ async def _transcribe(request: Request, caller: Caller, *, translate: bool) -> R
 async def _known_speakers(
     caller: Caller, names: list[str], clips: list[Path]
 ) -> tuple[SpeakerVoice, ...]:
-    """Returns each named speaker's voice. Raises InvalidField, Overloaded or EngineError."""
+    """Returns each named speaker's voice, from clips that are not stored. Raises InvalidField,
+    Overloaded or EngineError."""
     if len(clips) != len(names) or len(set(map(str.casefold, names))) != len(names):
         message = f"send one distinct name for each of {REFERENCES}"
         raise InvalidField("known_speaker_names", message)
@@ -198,7 +199,8 @@ def _decode_url(path: Path) -> None:
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:
-    """Returns a decoding profile, `general` for a model. Raises ApiError(model_not_found)."""
+    """Returns the decoding profile of that name, or `general` for the name of a model. Raises
+    ApiError(model_not_found)."""
     if model in get_args(ProfileName):
         return cast(ProfileName, model)
     await names.check_transcriber(model)

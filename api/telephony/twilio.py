@@ -174,8 +174,9 @@ class TwilioConversation(Conversation):
 
 
 def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
-    """Serialises a message to Twilio, which returns marks once the audio before them was played,
-    drops its audio after `clear`, and only logs `error`."""
+    """Serialises a message to Twilio. `media` is audio to play (mu-law in base64), `mark` is
+    returned once the audio before it was played, and `clear` discards audio that was not played
+    yet. Twilio does not define `error`: it logs a warning and plays on."""
     return json_text({"event": event, **body})
 
 

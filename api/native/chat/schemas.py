@@ -219,7 +219,7 @@ class TextPart(RequestModel):
 
 
 class RefusalPart(RequestModel):
-    """A refusal of an earlier answer, which counts as its text; only for the assistant."""
+    """A refusal of an earlier answer, read as its text; only in messages of the assistant."""
 
     type: Literal["refusal"]
     refusal: str

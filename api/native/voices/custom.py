@@ -10,7 +10,17 @@ from uuid import UUID
 from fastapi import Query, Request
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
-from api.http.bodies import NOT_BLANK, Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
+from api.http.bodies import (
+    NOT_BLANK,
+    Done,
+    Id,
+    OneLine,
+    Page,
+    Paged,
+    PageQuery,
+    RequestModel,
+    Shown,
+)
 from api.http.errors import ApiError
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, VoicesDep, make_router
 from api.http.streaming import while_connected
@@ -337,7 +347,7 @@ async def enrol_speaker(
 
 @router.get("/speakers", summary="List enrolled speakers, by name")
 async def list_speakers(
-    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
+    principal: PrincipalDep, speech: SpeechDep, query: Paged
 ) -> Page[ListedSpeaker]:
     rows, total = await speech.speakers.page(principal.workspace_id, query.page, query.limit)
     return query.answer([ListedSpeaker.model_validate(row) for row in rows], total)

@@ -33,7 +33,8 @@ class BatchLine(RequestModel):
 
 
 def check_ids(path: Path) -> None:
-    """Checks that each `custom_id` is unique; blocking. Raises ApiError(validation_error)."""
+    """Checks that each `custom_id` is unique; blocking. Unreadable lines fail later, one by one.
+    Raises ApiError(validation_error)."""
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
         if len(line) > MAX_JSON_BYTES:
@@ -56,7 +57,7 @@ async def answer_line(
     chat: ChatServices, endpoint: str, line: bytes, workspace_id: int, operation: Operation
 ) -> tuple[bytes, bool]:
     """Answers a line; returns the line of the result, and whether it is a success. The result of an
-    invalid request is its error. Raises temporary failures of the service."""
+    invalid request is its error. No chat is saved. Raises temporary failures of the service."""
     custom_id = None
     status = 200
     try:

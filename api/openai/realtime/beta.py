@@ -1,5 +1,6 @@
-"""Translates between the beta version of Realtime events and the GA version. In the beta, the
-session is flat, and events and parts have other names (openai-python's `types/beta/realtime`)."""
+"""Translates between the beta version of Realtime events and the GA version. Clients ask for the
+beta with `OpenAI-Beta: realtime=v1`. In the beta, the session is flat, and events and parts have
+other names (openai-python's `types/beta/realtime`). All other modules know only the GA version."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,5 +1,6 @@
 """OpenAI's Realtime dialect in one session (https://platform.openai.com/docs/guides/realtime): the
-events of the client, and the effects of the user's turns."""
+events of the client, and the effects of the user's turns. `InputListener` recognises the user's
+speech, `UserTurns` decides what follows, `Responses` runs the answers that `Agent` begins."""
 
 import time
 from collections.abc import Iterator

@@ -340,7 +340,8 @@ class Responses:
     _spawn: Callable[[Coroutine[Any, Any, None], str], object]
     _answered: Callable[[float], None]
     """Called at the end of an answer, with the seconds of audio that the client has yet to play."""
-    settled: asyncio.Event = field(default_factory=asyncio.Event)  # set while no turn lacks text
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Cleared while a turn waits for its text."""
     _pace: WritingPace = field(default_factory=WritingPace)
     _running: dict[str, ActiveResponse] = field(default_factory=dict)
     _active: ActiveResponse | None = None  # the response in the conversation
@@ -427,7 +428,7 @@ class Responses:
             self.hold()
         begin = partial(self._begin, session, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
-        await active.is_announced.wait()  # `response.created` precedes its other events
+        await active.is_announced.wait()  # the response's other events follow `response.created`
 
     async def _run(self, active: ActiveResponse, begin: Begin, draft_of: str | None) -> None:
         try:

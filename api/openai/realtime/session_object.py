@@ -160,7 +160,8 @@ class NoiseReduction(SparseModel):
 
 
 class InputAudio(RequestModel):
-    """Options of the user's audio. Without `turn_detection`, the client commits turns."""
+    """Options of the user's audio. Without `turn_detection`, the client commits turns and requests
+    responses."""
 
     format: Annotated[
         AudioFormat, BeforeValidator(lambda value: {} if value is None else value)

@@ -44,7 +44,8 @@ CODES = {  # error codes of sockets that the service closes; others mean "connec
 
 
 class UnstoredResponses:
-    """Conversations of unstored responses, by response id; beyond KEPT_TOKENS, the oldest go."""
+    """Conversations of unstored responses, by response id; beyond KEPT_TOKENS, the oldest are
+    forgotten."""
 
     def __init__(self) -> None:
         self._conversations: dict[str, tuple[ChatMessage, ...]] = {}

@@ -28,7 +28,8 @@ MAGIC = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of container
 
 
 class ReceivePacer:
-    """Limits the audio received within `window_s` seconds to `max_speed` times real time."""
+    """Limits the audio received within `window_s` seconds to `max_speed` times real time. Pieces
+    are counted in slots of one second."""
 
     def __init__(self, max_speed: float, window_s: float) -> None:
         self._allowed_s = max_speed * window_s
@@ -146,7 +147,8 @@ class AudioInput:
         self.inbox.put(pcm)
 
     async def wait_until_processed(self) -> bool:
-        """Waits until the audio so far is processed; False if too late, which ends the session."""
+        """Waits until the audio so far is processed. Ends the session and returns False if that
+        takes too long."""
         processed = asyncio.Event()
         self.inbox.put(processed)
         try:

@@ -65,7 +65,8 @@ Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_leng
 
 
 class StartConfig(STTClientMessage, RecognitionFields[bool]):
-    """Options of a session. Audio messages have their own `encoding` and `sample_rate`."""
+    """Options of a session. `encoding` and `sample_rate` have no effect: each audio message has its
+    own."""
 
     encoding: SocketEncoding = "mulaw"
     sample_rate: LiveSampleRate = 8000

@@ -191,11 +191,13 @@ class ListeningConversation(Conversation):
 
     @abstractmethod
     async def handle(self, text: str) -> bool:
-        """Returns whether a message ends the stream. Raises InsufficientCredit or ClientFault."""
+        """Handles a message; returns whether it ends the stream. Raises InsufficientCredit or
+        ClientFault."""
 
     @abstractmethod
     async def accept(self, data: bytes) -> bool:
-        """Returns whether audio ends the stream. Raises InsufficientCredit or ClientFault."""
+        """Takes audio; returns whether it ends the stream. Raises InsufficientCredit or
+        ClientFault."""
 
     async def summarise(self) -> None:
         """Sends the last event, if the dialect has one."""
