@@ -81,10 +81,8 @@ LOCAL_PAGES = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
 
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
-    """Builds the HTTP application over `services`; a process may have several.
-
-    `sees_clients` is False behind a proxy, whose address then replaces the client's.
-    """
+    """Builds the HTTP application over `services`; a process may have several. `sees_clients` is
+    False behind a proxy, whose address then replaces the client's."""
     redact_logs()
     app = routed_app()
     app.state.services = services
@@ -127,30 +125,21 @@ def routed_app() -> FastAPI:
     lists = (billing, models, openai_models, elevenlabs_account)  # precede Deepgram's /v1/models
     elevenlabs_work = (elevenlabs_dialogue, elevenlabs_changer, elevenlabs_alignment)
     elevenlabs_kept = (elevenlabs_voices, elevenlabs_dictionaries, elevenlabs_history)
-    elevenlabs_own = (*elevenlabs_work, *elevenlabs_kept)
-    recordings = (assemblyai, assemblyai_recordings)
-    dialects = (*elevenlabs_own, deepgram_account, *recordings, cartesia_voices)
-    others = (*dialects, custom, library, reports, jobs)
+    others = (deepgram_account, assemblyai, assemblyai_recordings, cartesia_voices)
+    voices = (custom, library, reports)
     openai = (embeddings, text_completions, openai_voices)
     last = (batches, files, saved_chats, pronunciations, accounts, client_secrets, calls, webhooks)
-    for module in (*busiest, *busy, *listening, *lists, *others, *openai, *last, operator, mcp):
+    rare = (*elevenlabs_work, *elevenlabs_kept, *others, *voices, jobs, *openai, *last, operator)
+    for module in (*busiest, *busy, *listening, *lists, *rare, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
             # Not by include_router, which would match every path twice.
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech, deepgram_turns)
     elevenlabs = (elevenlabs_streams, elevenlabs_dialogues, elevenlabs_recordings)
-    sockets = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
-    for module in (
-        tts_socket,
-        realtime,
-        responses_socket,
-        twilio,
-        *sockets,
-        *pages,
-        health,
-        stt_socket,
-    ):
+    dialects = (inworld, *deepgram, *elevenlabs, cartesia, cartesia_transcription, assemblyai)
+    sockets = (tts_socket, stt_socket, realtime, responses_socket, twilio, *dialects)
+    for module in (*sockets, *pages, health):
         app.router.routes.extend(module.routes)
     error_dialects = (DEEPGRAM_ERRORS, ELEVENLABS_ERRORS, CARTESIA_ERRORS, ASSEMBLYAI_ERRORS)
     app.state.dialects = (*error_dialects, mcp.MCP_ERRORS)

@@ -67,10 +67,7 @@ class Caller:
         )
 
     async def check_credit(self) -> None:
-        """Checks that the credit covers a recording, before it is received.
-
-        Raises InsufficientCredit or DatabaseUnavailable.
-        """
+        """Checks the credit for a recording. Raises InsufficientCredit or DatabaseUnavailable."""
         await self.speech.transcription.check_credit(self.workspace_id, self.operation)
 
     async def transcribe(
@@ -81,10 +78,8 @@ class Caller:
         to_answer: Callable[[FileTranscript], T],
         known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
-        """Transcribes a recording unless the client disconnects.
-
-        Raises ClientDisconnect, or as `PaidTranscription.transcribe`.
-        """
+        """Transcribes a recording unless the client disconnects. Raises ClientDisconnect, or as
+        `PaidTranscription.transcribe`."""
         work = self.speech.transcription.transcribe(
             self.workspace_id, self.operation, path, options, to_answer, known=known
         )

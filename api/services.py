@@ -1,8 +1,5 @@
-"""Groups of services for routes and socket handlers, and their construction.
-
-A handler depends on one group, through `api.http.routing`. Code below the handlers takes the
-objects that it needs, never a group.
-"""
+"""Groups of services for routes and socket handlers, and their construction. Code below the
+handlers takes the objects that it needs, never a group."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -133,10 +130,7 @@ class ClusterControl(Protocol):
         """Returns why deployments do not start, by name, as far as it is known."""
 
     async def deploy(self, config: str, *, only_check: bool) -> tuple[bool, str]:
-        """Deploys a configuration (YAML); returns success and a report of the changes.
-
-        Raises InvalidRequest for an invalid configuration.
-        """
+        """Deploys YAML; returns success and a report of the changes. Raises InvalidRequest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +169,8 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models that pipelines call. The mappings may change while the services exist.
-
-    Callables are called in threads; the first call may load the model.
-    """
+    """Models that pipelines call. The mappings may change while the services exist. Callables are
+    called in threads; the first call may load the model."""
 
     speakers: Mapping[str, TTSModel]
     transcribers: Mapping[str, STTModel]
@@ -202,11 +194,8 @@ def build_services(
     decoder: AudioDecoder | None = None,
     limits: SharedLimits | None = None,
 ) -> Services:
-    """Builds all services without waiting for models: a route answers 503 until its model is up.
-
-    A caller that passes a `decoder` closes it; the default one starts its processes with the first
-    audio. Without `limits`, this process counts only its own requests.
-    """
+    """Builds all services without waiting for models: a route answers 503 until its model is up. A
+    `decoder` is closed by its caller. Without `limits`, only this process's requests count."""
     limits = limits or SharedLimits()
     decoder = decoder or AudioDecoder()
     plans = load_plans(settings)

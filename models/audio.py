@@ -1,5 +1,4 @@
-"""Mono audio in memory: the chunk that every engine yields, the times of its words, resampling, and
-conversion to and from PCM16 and G.711."""
+"""Mono audio in memory: chunks, the times of their words, resampling, PCM16 and G.711."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,21 +11,16 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-Pcm: TypeAlias = NDArray[np.float32]
-"""Samples of one mono signal, float32 [n] in [-1, 1]."""
-
+Pcm: TypeAlias = NDArray[np.float32]  # samples of one mono signal, float32 [n] in [-1, 1]
 G711Law: TypeAlias = Literal["mulaw", "alaw"]
 
-# Symbols of a word without the surrounding punctuation, which stands for a pause.
-_SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")
+_SOUNDING = re.compile(r"[^\W\d_](?:\S*[^\W\d_])?")  # a word without punctuation at its ends
 CHUNK_S = 0.4  # long enough for a low cost per message, short enough for a low latency
 
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """Time of a spoken word; it belongs to the chunk where it begins, and may end in a later
-    one.
-    """
+    """Time of a spoken word, in the chunk where it begins; it may end in a later chunk."""
 
     text_start: int  # offset into the text of the request
     text_end: int
@@ -55,10 +49,7 @@ def resample(pcm: Pcm, from_hz: int, to_hz: int) -> Pcm:
 
 
 class StreamResampler:
-    """Converts consecutive pcm to another sample rate; passes it through where rates are equal.
-
-    `quality` is soxr's setting; "HQ" suits audio for listeners.
-    """
+    """Converts consecutive pcm to another sample rate; `quality` is soxr's ("HQ" for listeners)."""
 
     def __init__(self, from_hz: int, to_hz: int, quality: str = "HQ") -> None:
         self.from_hz = from_hz
@@ -67,9 +58,7 @@ class StreamResampler:
             self._stream = soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality=quality)
 
     def process(self, pcm: Pcm, *, last: bool = False) -> Pcm:
-        """Resamples float32 [n] and returns the audio that is ready; `last` also flushes the
-        buffer.
-        """
+        """Resamples float32 [n] and returns what is ready; `last` also flushes the buffer."""
         if self._stream is None:
             return pcm
         return np.asarray(self._stream.resample_chunk(pcm, last=last), dtype=np.float32)
@@ -100,8 +89,7 @@ def linear_to_float(data: bytes, width: int) -> Pcm:
 
 def decode_g711(data: bytes, law: G711Law) -> Pcm:
     """Decodes ITU-T G.711 bytes to float32 [n] in (-1, 1)."""
-    samples: Pcm = _samples(law)[np.frombuffer(data, np.uint8)]
-    return samples
+    return _samples(law).take(np.frombuffer(data, np.uint8))
 
 
 def encode_g711(pcm: Pcm, law: G711Law) -> bytes:
@@ -160,11 +148,9 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def symbols_of_words(text: str, symbols: str, length: Callable[[str], int]) -> list[Span]:
-    """Assigns `symbols`, in which words are separated by spaces, to the words of `text`.
-
-    Where phonemization joins or splits words, the symbols are assigned to the words in proportion
-    to `length`, the number of symbols of a word that is phonemized alone.
-    """
+    """Assigns `symbols`, in which words are separated by spaces, to the words of `text`. Where
+    phonemization joins or splits words, the symbols are assigned to the words in proportion to
+    `length`, the number of symbols of a word that is phonemized alone."""
     words = words_of(text)
     groups = [m.span() for m in _SOUNDING.finditer(symbols)]
     if not words or not groups:

@@ -1,5 +1,4 @@
-"""The base class of engines, and the descriptions of loaded models and their voices: the source
-of `GET /models` and of the voice list."""
+"""The base class of engines, and the descriptions of models and voices that clients list."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -103,31 +102,21 @@ class ModelInfo:
 
 
 class Engine:
-    """A model in memory, built as `cls(config, weights)` and shared by all requests.
-
-    Each kind has a subclass in `models/<kind>/base.py` with its methods, and a dataclass of
-    `capabilities`, which an engine sets at the latest in its constructor. Optional methods have
-    defaults, so that callers need not check for them.
-    """
+    """A model in memory, shared by all requests, and built as `cls(config, weights)`, which raises
+    WeightsMissing or WeightsCorrupt. Each kind has a subclass in `models/<kind>/base.py` with its
+    methods, and a dataclass of `capabilities`, which an engine sets at the latest in its
+    constructor. Optional methods have defaults."""
 
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
     clears_memory = False  # its library zeroes memory that may never be used
 
     def close(self) -> None:
-        """Frees memory (the GPU's too) that dropping the last reference would not free.
-
-        Blocking; running requests raise EngineLost.
-        """
+        """Frees what dropping references would not; running requests raise EngineLost. Blocking."""
 
     def release_memory(self) -> None:
-        """Frees memory kept between requests; the next request allocates it again.
-
-        Blocking, and safe at any time.
-        """
+        """Frees memory kept between requests. Blocking; safe at any time."""
 
     def check_device(self) -> None:
-        """Raises the error of a device that has failed, after which no request can succeed.
-
-        Blocks, forever if the device hangs; called every few seconds while requests run.
-        """
+        """Raises the error of a device that has failed, after which no request can succeed. Blocks,
+        forever if the device hangs; called every few seconds while requests run."""
         check_gpus()

@@ -28,9 +28,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def as_engine_error(error: Exception) -> Exception:
     """Return OutOfMemory or DeviceFailed for an error that means this; any other error unchanged.
-
-    The new error refers neither to the old error nor to its frames, which hold tensors.
-    """
+    The new error refers neither to the old error nor to its frames, which hold tensors."""
     if isinstance(error, EngineError) and type(error) not in (EngineError, EngineLost):
         return error  # an engine chose this class; the text may be a user's
     if is_out_of_memory(error):
@@ -46,16 +44,13 @@ def as_engine_error(error: Exception) -> Exception:
 
 def check_gpus() -> None:
     """Raise the error of a GPU on which PyTorch has memory in this process and which has failed.
-
-    Blocking; a GPU that hangs never returns. An event on a separate stream is enough: synchronising
-    the device would wait for running requests, and break a CUDA graph that another thread is
-    capturing. After a failure such as an illegal access, every call raises it.
-    """
+    Blocking, forever if a GPU hangs. After a failure such as an illegal access, every call raises
+    it."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
     for number in range(torch.cuda.device_count()):
         if torch.cuda.memory_allocated(number):
-            # A stream of another priority is never shared with a request. On a shared one, the
-            # event would wait for the request, or break its capture of a CUDA graph.
+            # Waiting for the device, or on a stream of a request, would wait for requests or break
+            # their capture of a CUDA graph. A stream of another priority is never shared.
             torch.cuda.Stream(number, priority=-1).record_event().synchronize()

@@ -1,8 +1,6 @@
-"""Windows and mel filters for speech at 16 kHz: frames of 25 ms, one every 10 ms.
-
-Slaney's mel scale and triangles of equal area (Slaney, "Auditory Toolbox", 1998), as in librosa,
-Whisper and Resemblyzer: linear up to 1 kHz, then logarithmic.
-"""
+"""Windows and mel filters for speech at 16 kHz: frames of 25 ms, one every 10 ms. Slaney's mel
+scale and triangles of equal area (Slaney, "Auditory Toolbox", 1998), as in librosa, Whisper and
+Resemblyzer: linear up to 1 kHz, then logarithmic."""
 
 from functools import cache
 

@@ -22,8 +22,7 @@ LEAST_CLEARED = 2**26  # shortest run, in bytes; heaps of other threads have non
 
 
 class LoadedNetwork:
-    """A network of a library, whose memory `close` frees while requests still refer to this
-    object. Calls block."""
+    """A library's network, whose memory `close` frees even if requests refer to it. Blocking."""
 
     _network: Any  # None after `close`
 
@@ -37,18 +36,15 @@ class LoadedNetwork:
 
 
 def still_loaded(part: PartT | None) -> PartT:
-    """Return a part of a model that `close`, in another thread, replaces by None. Raises
-    EngineLost."""
+    """Return a part of a model, or raise EngineLost if `close` has replaced it by None."""
     if part is None:
         raise EngineLost("the model was unloaded")
     return part
 
 
 def forget_frames(error: BaseException | None) -> None:
-    """Drops the tracebacks of an error and of its causes: their frames hold models and tensors.
-
-    A thread, such as an executor's, may hold the error a moment longer than its caller.
-    """
+    """Drops the tracebacks of an error and of its causes: their frames hold models and tensors. A
+    thread, such as an executor's, may hold the error a moment longer than its caller."""
     if error is not None:
         error.__traceback__ = None
         forget_frames(error.__cause__)
@@ -56,10 +52,8 @@ def forget_frames(error: BaseException | None) -> None:
 
 
 def give_back() -> None:
-    """Returns freed memory that glibc and PyTorch would keep; takes at most 0.2 s.
-
-    Blocks threads that allocate, so call it while no request is in progress.
-    """
+    """Returns freed memory that glibc and PyTorch would keep; takes at most 0.2 s. Blocks threads
+    that allocate, so call it while no request is in progress."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
         with suppress(RuntimeError):  # a GPU that has failed
@@ -76,7 +70,7 @@ def give_back_cleared() -> int:
     llama.cpp clears the whole cache of a context at the start, which makes each page of it
     resident: 448 MiB for four slots of 4,096 tokens of a model with 1.5 billion parameters, of
     which a chat of 100 tokens uses 3 MiB. This takes 0.1 s. Call it while no request is in
-    progress: if another thread writes into a run of zeros meanwhile, the data would be lost.
+    progress: data that another thread writes into a run of zeros meanwhile would be lost.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -59,9 +59,7 @@ class EngineKind(Generic[EngineT]):
 
     def read(self, name: str) -> Any:
         """Reads the configuration `configs/<name>.yaml`, or the file at a path that ends in .yaml.
-
-        Raises ValidationError, or what `engine_class` raises for an engine that is not listed.
-        """
+        Raises ValidationError, or what `engine_class` raises for an engine that is not listed."""
         data = load_yaml(dict[str, Any], name)
         if ":" not in (engine := str(data.get("engine"))):
             return adapter_of(self.config).validate_python(data)
@@ -70,9 +68,8 @@ class EngineKind(Generic[EngineT]):
         return adapter_of(shape).validate_python(data)
 
     def engine_class(self, name: str) -> Any:
-        """Return the class of the engine `name`; every engine is built as `cls(config, weights)`.
-        Raises UnknownEngine, or UnsupportedFeature if its module cannot be imported, for example
-        because a library of the engine's profile is not installed."""
+        """Return the class of the engine `name`. Raises UnknownEngine, or UnsupportedFeature if its
+        module cannot be imported, for example because a library of its profile is not installed."""
         modules = ENGINES[self.name]
         module, _, attribute = modules.get(name, name).partition(":")
         try:
@@ -114,15 +111,17 @@ KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (*LISTED, *_IN_
 
 
 def kind_of(name: str) -> EngineKind[Any]:
-    """Returns the kind of a configuration of LISTED: CHAT unless its engine is of another kind.
-    Raises FileNotFoundError."""
+    """Returns the kind of a configuration, CHAT unless another of LISTED. Raises
+    FileNotFoundError."""
     engine = load_yaml(dict[str, Any], name).get("engine")
     return next((kind for kind in LISTED if engine in ENGINES[kind.name]), CHAT)
 
 
 def load(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> LoadedT:
     """Loads the engine of `configs/<name>.yaml`. Raises EngineError or ValidationError."""
-    return _build(kind, kind.read(name), weights)
+    config = kind.read(name)
+    engine: LoadedT = kind.engine_class(config.engine)(config, weights)
+    return engine
 
 
 def load_once(kind: EngineKind[LoadedT], name: str, weights: WeightStore) -> Callable[[], LoadedT]:
@@ -145,16 +144,14 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 def load_model(
     kind: EngineKind[ModelT], name: str, weights: WeightStore, *, threads: int | None = None
 ) -> tuple[ModelT, ModelInfo]:
-    """Loads an engine with the model's description, for the kinds that clients can list.
-
-    `threads` replaces the field of that name in the configuration, if it has one. Raises as `load`,
-    and WeightsCorrupt with the remedy when loading fails because the weights have wrong bytes.
-    """
+    """Loads an engine with the model's description, for the kinds of LISTED; `threads` replaces
+    that field of the configuration, if it has one. Raises as `load`, and WeightsCorrupt with the
+    remedy."""
     config = kind.read(name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})
     try:
-        engine = _build(kind, config, weights)
+        engine: ModelT = kind.engine_class(config.engine)(config, weights)
     except Exception:  # a library cannot tell that wrong bytes are the cause
         for artefact in artefacts_of(config):
             weights.verify(artefact)
@@ -190,8 +187,7 @@ def names_of(kind: EngineKind[ModelT], name: str, config: Any = None) -> ModelIn
 
 
 def artefacts_of(config: Any) -> set[str]:
-    """Return the names of the weights that an engine of this configuration needs, including its
-    voices."""
+    """Return the names of the weights that an engine of this configuration and its voices need."""
     return {name for name in _weights_of(config) if not name.startswith("/")}
 
 
@@ -201,8 +197,7 @@ def files_of(config: Any) -> set[Path]:
 
 
 def size_of(config: Any, store: WeightStore) -> int:
-    """Return the bytes of the weights and files that an engine of this configuration needs. Raises
-    EngineError or OSError."""
+    """Return the size of these weights and files in bytes. Raises EngineError or OSError."""
     size = sum(store.artefact(name).size_bytes for name in artefacts_of(config))
     return size + sum(file.stat().st_size for file in files_of(config))
 
@@ -214,8 +209,3 @@ def _weights_of(config: Any) -> set[str]:
     names = {value for name, value in config if name in _WEIGHTS}
     parts = [*getattr(config, "voices", ()), *filter(None, [getattr(config, "draft", None)])]
     return names.union(*map(_weights_of, parts))
-
-
-def _build(kind: EngineKind[LoadedT], config: Any, weights: WeightStore) -> LoadedT:
-    engine: LoadedT = kind.engine_class(config.engine)(config, weights)
-    return engine

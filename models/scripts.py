@@ -23,11 +23,7 @@ _SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # a lone letter, as in "β-carote
 
 
 def letters_of(languages: frozenset[str]) -> str:
-    """Return the character ranges of the scripts of `languages`, for a character class of a
-    pattern.
-
-    Empty for languages in the Latin script.
-    """
+    """Return the ranges of a pattern for the scripts of `languages`; empty for the Latin one."""
     return "".join(
         f"{chr(first)}-{chr(last)}"
         for first, last, codes in SCRIPTS

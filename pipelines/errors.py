@@ -7,8 +7,7 @@ from db.errors import DatabaseError, DatabaseUnavailable
 from models.errors import EngineError, EngineLost, EngineOverloaded
 
 INTERNAL_MESSAGE = "the service failed; its logs have the cause under the request id"
-SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})
-"""Codes of failures that are not the caller's."""
+SERVICE_FAULTS = frozenset({"internal_error", "overloaded", "unavailable"})  # not the caller's
 SHOWN_CHARACTERS = 200  # characters of a text that are shown
 NO_SPACE = (ENOSPC, EDQUOT)  # the errors of a full disk
 
@@ -93,8 +92,7 @@ class Unauthorized(PipelineError, code="unauthorized"):
 
 
 class WrongPassword(Unauthorized, code="validation_error"):
-    """The current password, sent to change it, is wrong. The token is valid, so the HTTP status is
-    not 401."""
+    """The current password is wrong. The token is valid, so the HTTP status is not 401."""
 
 
 class SignUpClosed(PipelineError, code="sign_up_closed"):

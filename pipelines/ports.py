@@ -1,5 +1,4 @@
-"""The ports that the pipelines call, and the list of the models behind them. Deployment handles and
-engines of this process both fit the ports."""
+"""The ports that pipelines call, of deployments or engines, and the list of models behind them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
@@ -24,8 +23,7 @@ class Port(Protocol):
     """The common part of all ports."""
 
     async def describe(self) -> ModelInfo:
-        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up, though
-        one should be."""
+        """Describes the model, loaded or asleep. Raises EngineLost when no replica is up."""
         ...
 
 
@@ -49,14 +47,11 @@ class TTSModel(Port, Protocol):
         ...
 
     async def phonemes(self, request: SynthesisRequest) -> str:
-        """Returns the symbols that are spoken for a sentence; "" if the model has none. Raises
-        EngineError."""
-        del request
+        """Returns the symbols spoken for a sentence; "" if there are none. Raises EngineError."""
         return ""
 
     async def forget_voice(self, digest: str) -> None:
-        """Drops the voice pack of a deleted voice from the cache of every replica. Raises
-        EngineError when not all of them answered."""
+        """Drops a voice pack from the caches of all replicas. Raises EngineError."""
         del digest  # the default of models without voice packs
 
 
@@ -72,8 +67,7 @@ class ChatModel(Port, Protocol):
     """Port of a language model."""
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """Yields the answer in pieces; closing the generator stops generation. Raises
-        EngineError."""
+        """Yields the answer in pieces; closing the generator stops it. Raises EngineError."""
         ...
 
 
@@ -81,8 +75,7 @@ class EmbeddingModel(Port, Protocol):
     """Port of an embedding model."""
 
     def embed(self, request: EmbeddingRequest) -> AsyncGenerator[Embeddings, None]:
-        """Yields the embeddings of the inputs in batches; closing the generator stops the work.
-        Raises EngineError."""
+        """Yields embeddings in batches; closing the generator stops it. Raises EngineError."""
         ...
 
 
@@ -144,9 +137,9 @@ class ModelList:
 
     async def by_port(self) -> dict[str, ListedModel | None]:
         """Lists the model of each port; None for a port that was never up."""
-        names, answers = await self._ask()
-        listed: dict[str, ListedModel | None] = dict.fromkeys(names)
-        for name, answer in zip(names, answers, strict=True):
+        answers = await self._ask()
+        listed: dict[str, ListedModel | None] = dict.fromkeys(answers)
+        for name, answer in answers.items():
             coming = self._arrivals.get(name)
             if answer is not None:
                 self._seen[name] = answer
@@ -180,16 +173,15 @@ class ModelList:
     async def missing(self, wanted: Collection[str] = ()) -> list[str]:
         """Return the names of ports that do not answer, of all ports or of those wanted; `models`
         if there are no ports. Raises ModelNotFound if there is no port of a wanted name."""
-        names, answers = await self._ask()
-        if not names:
+        answers = await self._ask()
+        if not answers:
             return ["models"]
-        if unknown := set(wanted) - set(names):
+        if unknown := set(wanted) - answers.keys():
             raise ModelNotFound(f"no model is deployed as {', '.join(sorted(unknown))}")
-        answering = {name for name, answer in zip(names, answers, strict=True) if answer}
+        answering = {name for name, answer in answers.items() if answer}
         answering |= {name for name, info in self._infos.items() if info.is_awaited}
-        return [name for name in wanted or names if name not in answering]
+        return [name for name in wanted or answers if name not in answering]
 
-    async def _ask(self) -> tuple[list[str], list[ModelInfo | None]]:
-        ports = list(chain.from_iterable(kind.items() for kind in self._ports))
-        answers = await describe_all(port for _, port in ports)
-        return [name for name, _ in ports], answers
+    async def _ask(self) -> dict[str, ModelInfo | None]:
+        ports = dict(chain.from_iterable(kind.items() for kind in self._ports))
+        return dict(zip(ports, await describe_all(ports.values()), strict=True))

@@ -37,8 +37,7 @@ class TaskSet:
     def __init__(
         self, on_failure: Callable[[asyncio.Task[Any], BaseException], None] | None = None
     ) -> None:
-        """Create a set. `on_failure` is called with each task that failed; without it, asyncio logs
-        errors that no caller retrieved."""
+        """Create a set; `on_failure` gets each failed task. Without it, asyncio logs errors."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._on_failure = on_failure
 
@@ -51,8 +50,7 @@ class TaskSet:
     def start(
         self, work: Coroutine[Any, Any, T], name: str | None = None, *, detached: bool = False
     ) -> asyncio.Task[T]:
-        """Start a task. A `detached` task does not see the context variables of the request that
-        starts it."""
+        """Start a task, which does not see the caller's context variables if it is `detached`."""
         context = contextvars.Context() if detached else None
         task = asyncio.create_task(work, name=name, context=context)
         self._tasks.add(task)
@@ -82,11 +80,9 @@ class TaskSet:
 
 
 class TtlCache(Generic[K, V]):
-    """Values that are loaded on request, and cached for a time.
-
-    The time to live counts from before the load began. Concurrent callers of the same key share one
-    load, which continues when a caller is cancelled. An exception of a load is raised in every
-    caller and is not cached. When the cache is full, the oldest value is dropped."""
+    """Values that are loaded on request, and cached; the time to live counts from before the load.
+    Callers of the same key share one load, which continues when a caller is cancelled. An exception
+    of a load is raised in every caller and not cached. A full cache drops its oldest value."""
 
     def __init__(self, ttl_s: float | Callable[[V], float], max_size: int) -> None:
         """Create a cache. `ttl_s` may depend on the value; a value with 0 or less is not cached."""
@@ -112,12 +108,10 @@ class TtlCache(Generic[K, V]):
         return await asyncio.shield(loading)
 
     def forget(self, key: K) -> None:
-        """Forgets a key, so that the next `get` loads it again."""
         self.forget_if(lambda name, _: name == key)
 
     def forget_if(self, matches: Callable[[K, V], bool]) -> None:
-        """Drops matching values. Running loads may be older than the change: their values are not
-        cached, and later callers do not share them."""
+        """Drops matching values. Running loads may be older: their values are not cached."""
         self._entries = {
             key: entry for key, entry in self._entries.items() if not matches(key, entry[0])
         }
@@ -181,8 +175,7 @@ def ignore_failure(done: "asyncio.Future[Any]") -> None:
 async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
     """Return when the event is set, or after `timeout_s`."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
+        await asyncio.wait_for(event.wait(), timeout_s)
 
 
 async def retry(

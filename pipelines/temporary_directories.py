@@ -29,8 +29,7 @@ def temporary_directory(purpose: str) -> Iterator[Path]:
 
 @asynccontextmanager
 async def temporary_directory_in_thread(purpose: str) -> AsyncIterator[Path]:
-    """Makes a temporary directory in the thread pool, which also deletes it: 250 MB take a
-    while."""
+    """Makes and deletes a temporary directory in the thread pool: 250 MB take a while."""
     folder = temporary_directory(purpose)
     making = asyncio.ensure_future(asyncio.to_thread(folder.__enter__))
     try:
@@ -68,7 +67,7 @@ def _locked_folder(purpose: str) -> tuple[Path, int]:
         try:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # deleted as a leftover, which it is until it is locked
+            continue  # another process deleted it as a leftover, before it was locked
         fcntl.flock(lock, fcntl.LOCK_SH)
         if folder.exists():
             return folder, lock

@@ -1,5 +1,4 @@
-"""Temporary files without a name, for data that may be too large for memory. They end with the
-process."""
+"""Temporary files without a name, for data that may be too large for memory."""
 
 import os
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """The site of docs/, built for tests."""
 
+import fcntl
+import os
 import subprocess
 from pathlib import Path
 
@@ -11,11 +13,22 @@ CONFIG = PROJECT_DIR / "docs" / "site" / "mkdocs.yml"
 MKDOCS = PROJECT_DIR / ".venv-guide" / "bin" / "mkdocs"
 
 
-def build_site(folder: Path) -> Path:
-    """Builds it into `folder`. Skips where `make guide` has not installed what builds it."""
+def build_site(folders: pytest.TempPathFactory) -> Path:
+    """Builds it once for all processes of a run, and returns its folder. Skips where `make guide`
+    has not installed what builds it."""
     if not MKDOCS.exists():
         pytest.skip("`make guide` has not made .venv-guide, so the guide was NOT built or tested")
-    command: list[str | Path] = [MKDOCS, "build", "--strict", "--config-file", CONFIG]
-    built = subprocess.run([*command, "--site-dir", folder], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return folder
+    shared = folders.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    site = shared / "guide-site"
+    unfinished = shared / "guide-site-unfinished"
+    with (shared / "guide-site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes wait
+        if not site.exists():
+            command: list[str | Path] = [MKDOCS, "build", "--strict", "--config-file", CONFIG]
+            command += ["--site-dir", unfinished]
+            built = subprocess.run(command, capture_output=True, text=True)
+            assert built.returncode == 0, built.stderr
+            unfinished.rename(site)
+    return site

@@ -181,11 +181,7 @@ def postgres(host: str = "127.0.0.1", *, fsync: bool = False) -> Iterator[Server
                 return False
             return True
 
-        settings = {
-            "port": port,
-            "listen_addresses": host,
-            "unix_socket_directories": folder,
-        }
+        settings = {"port": port, "listen_addresses": host, "unix_socket_directories": folder}
         if not fsync:
             settings |= {"fsync": "off", "max_wal_size": "64MB"}
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]

@@ -24,7 +24,7 @@ from api.dialects.requests import check_model
 from api.http.bodies import ADDRESS_TOO_LONG
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, make_router
-from api.http.uploads import BINARY, UploadLimits, multipart_boundary, receive_file
+from api.http.uploads import UploadLimits, file_schema, multipart_boundary, receive_file
 from api.native.jobs import CONFIG, LEAST_MS, RECORDING
 from api.services import InfrastructureServices
 from pipelines.errors import InvalidUrl, NotFound
@@ -61,14 +61,7 @@ async def _check_room(caller: Caller) -> None:
 @router.post(
     UPLOADS,
     summary="Upload a recording, for AssemblyAI's clients",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/octet-stream": {"schema": {**BINARY, "description": RECORDING}}
-            },
-        }
-    },
+    openapi_extra=file_schema(RECORDING),
 )
 async def upload_recording(
     request: Request, caller: CallerDep, infrastructure: InfrastructureDep
@@ -141,10 +134,7 @@ async def create_transcript(
 
 
 async def _check_recording(url: str, caller: Caller, infrastructure: InfrastructureServices) -> str:
-    """Checks the address of a recording; returns the id of an upload, or "".
-
-    Raises ApiError(validation_error).
-    """
+    """Checks an address; returns the id of an upload, or "". Raises ApiError(validation_error)."""
     uploads = _url(infrastructure, f"{UPLOADS}/")
     try:
         if not url.startswith(uploads):
@@ -161,9 +151,7 @@ async def _check_recording(url: str, caller: Caller, infrastructure: Infrastruct
 
 @router.get(TRANSCRIPTS, summary="List transcripts, for AssemblyAI's clients")
 async def list_transcripts(
-    caller: CallerDep,
-    infrastructure: InfrastructureDep,
-    query: Annotated[ListQuery, Query()],
+    caller: CallerDep, infrastructure: InfrastructureDep, query: Annotated[ListQuery, Query()]
 ) -> Answer:
     """Transcripts come newest first. `prev_url` leads to older ones, `next_url` to newer ones."""
     rows = await caller.speech.jobs.list_requested(
@@ -220,8 +208,7 @@ async def get_transcript(transcript_id: UUID, caller: CallerDep) -> Response:
 
 
 @router.delete(
-    f"{TRANSCRIPTS}/{{transcript_id:uuid}}",
-    summary="Delete a transcript, for AssemblyAI's clients",
+    f"{TRANSCRIPTS}/{{transcript_id:uuid}}", summary="Delete a transcript, for AssemblyAI's clients"
 )
 async def delete_transcript(transcript_id: UUID, caller: CallerDep) -> Answer:
     """Deletes all content except the upload, which is deleted a day after it was sent.
@@ -244,10 +231,7 @@ Part = Literal["sentences", "paragraphs", "srt", "vtt", "word-search"]
     responses={200: {"content": dict.fromkeys(MEDIA_TYPES.values(), {})}, **ADDRESS_TOO_LONG},
 )
 async def get_part(
-    transcript_id: UUID,
-    part: Part,
-    caller: CallerDep,
-    query: Annotated[PartQuery, Query()],
+    transcript_id: UUID, part: Part, caller: CallerDep, query: Annotated[PartQuery, Query()]
 ) -> Response:
     """Needs a completed transcript. Subtitles are text, all other parts JSON."""
     requested = await caller.speech.jobs.requested(caller.principal, transcript_id)

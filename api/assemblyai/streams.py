@@ -134,7 +134,6 @@ ASSEMBLYAI_ERRORS = ErrorDialect(
     ("/v2/transcript", "/v2/upload", "/v3/ws", "/v3/token"), assemblyai_error
 )
 
-
 SCHEMES = "", "bearer"  # AssemblyAI's clients send the key without a scheme
 # Codes of errors and warnings.
 FAILED = 3005
@@ -153,8 +152,7 @@ async def create_token(
 
 
 class AssemblyMessage(SocketMessage):
-    """A message of the client. `UpdateConfiguration` changes parameters of the query for the audio
-    that follows."""
+    """A message of the client. `UpdateConfiguration` changes parameters for later audio."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -206,8 +204,7 @@ class AssemblyConversation(ListeningConversation):
         return message.type == "Terminate"
 
     async def accept(self, data: bytes) -> bool:
-        encoding = ENCODINGS[self.query.encoding]
-        await self.turns.input.accept(data, encoding, self.query.sample_rate)
+        await self.turns.input.accept(data, ENCODINGS[self.query.encoding], self.query.sample_rate)
         return False
 
     async def summarise(self) -> None:
@@ -219,11 +216,9 @@ class AssemblyConversation(ListeningConversation):
         await self.socket.send(json_text(termination))
 
     async def _change(self, fields: dict[str, Any]) -> None:
-        """Changes parameters, or none of them if a value is invalid. Raises the errors of `changed`
-        and of `SocketListener.change`."""
+        """Changes all parameters, or none if one is invalid. Raises ClientFault or CODED errors."""
         query = self.query.changed({name: fields[name] for name in CHANGEABLE & fields.keys()})
-        changes_languages = query.codes != self.query.codes
-        await self.turns.change(query.options, changes_languages=changes_languages)
+        await self.turns.change(query.options, changes_languages=query.codes != self.query.codes)
         self.query = query
 
 

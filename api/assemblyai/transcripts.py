@@ -13,13 +13,7 @@ from models.stt.base import Word
 from pipelines.jobs.jobs import RequestedJob
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, mean_confidence, separator_of
-from pipelines.stt.subtitles import (
-    MAX_CUE_CHARACTERS,
-    paragraphs_of,
-    sentences_of,
-    to_srt,
-    to_vtt,
-)
+from pipelines.stt.subtitles import MAX_CUE_CHARACTERS, paragraphs_of, sentences_of, to_srt, to_vtt
 
 Answer = dict[str, Any]
 CHANNELS = {"A": "1", "B": "2"}
@@ -89,10 +83,7 @@ class ShownTranscript:
         return write(turns, self._transcript.language, most or MAX_CUE_CHARACTERS)
 
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
-        """Finds words and phrases, regardless of capitals and punctuation.
-
-        Equal phrases count as one. Raises InvalidField.
-        """
+        """Finds phrases, each once, regardless of capitals and punctuation. Raises InvalidField."""
         texts: dict[tuple[str, ...], str] = {}
         for phrase in phrases:
             texts.setdefault(tuple(map(bare_word, phrase.split())), phrase.strip())
@@ -151,7 +142,7 @@ def _ms(seconds: float) -> int:
 def transcript_json(
     requested: RequestedJob, stored: StoredRequest, transcript: FileTranscript | None
 ) -> Answer:
-    """Returns a transcript as `GET /v2/transcript/{id}` shows it; `transcript` is its result."""
+    """Returns a transcript as `GET /v2/transcript/{id}` shows it, with the result if it has one."""
     options = stored.options
     language = None if options.language_detection or options.language_codes else ENGLISH
     answer: Answer = {
@@ -160,8 +151,6 @@ def transcript_json(
         "status": status_of(requested),
         "error": requested.job.reason if requested.stage == "failed" else None,
         "language_code": options.language_code or language,
-        "language_confidence": None,
-        "language_confidence_threshold": None,
         "punctuate": options.punctuate is not False,
         "format_text": options.format_text is not False,
         "redact_pii": bool(options.redact_pii),
@@ -173,11 +162,8 @@ def transcript_json(
         "speech_model_used": stored.model or None,
         "auto_highlights": False,
         "summarization": False,
-        "text": None,
-        "words": None,
-        "utterances": None,
-        "confidence": None,
-        "audio_duration": None,
+        **dict.fromkeys(("language_confidence", "language_confidence_threshold")),
+        **dict.fromkeys(("text", "words", "utterances", "confidence", "audio_duration")),
     }
     if options.audio_url == DELETED_URL:
         return {**answer, "text": DELETED_TEXT}

@@ -101,10 +101,7 @@ class CartesiaSpeech(LenientModel):
     context_id: str | None = Field(default=None, max_length=256)
 
     async def open(self, caller: Caller, *, is_raw: bool = False) -> SpeechStream:
-        """Opens the speech; `is_raw` allows only formats without a container.
-
-        Raises ApiError, EngineError, PipelineError or DatabaseError.
-        """
+        """Opens the speech; `is_raw` refuses formats with a container. Raises an error of CODED."""
         audio = self.output_format
         if is_raw and audio.container != "raw":
             raise InvalidField("output_format.container", "must be raw here")
@@ -120,8 +117,7 @@ class CartesiaSpeech(LenientModel):
             timings=self.add_timestamps,
             pronunciations=(DictionaryRef(id=dictionary),) if dictionary else (),
         )
-        is_slow = audio.container == "mp3"
-        return caller.open_stream(voice, style, make_encoder, slow_encoder=is_slow)
+        return caller.open_stream(voice, style, make_encoder, slow_encoder=audio.container == "mp3")
 
 
 def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | None:
@@ -132,8 +128,8 @@ def foreign_voice(voice_id: str, language: str | None = None) -> ForeignVoice | 
 
 
 class CartesiaWire(ContextWire):
-    """Writes the events of one context. After an error or a cancellation it writes none, since the
-    client would read them as events of another context."""
+    """Writes the events of one context. It writes none after an error or a cancellation, since the
+    client would take them for events of another context."""
 
     context: SpeakingContext | None = None
 
@@ -209,7 +205,6 @@ def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, st
 
 # Pipecat's service ignores the path of its address.
 CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/", "/stt/websocket"), cartesia_error)
-
 
 TAG = "Cartesia's dialect"
 router = make_router(TAG, scope="tts", visitors=True, schemes=SCHEMES)

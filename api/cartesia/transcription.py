@@ -1,5 +1,4 @@
-"""Cartesia's speech to text: recordings, a socket whose client ends the utterances, and a socket
-that finds the ends of turns."""
+"""Cartesia's speech to text: recordings, and sockets with and without turn detection."""
 
 import asyncio
 from functools import partial
@@ -142,9 +141,8 @@ class InkUtterancesQuery(InkQuery):
 
 
 class InkTurnsQuery(InkQuery):
-    """Parameters of the socket that finds turns. The thresholds are likelihoods of speech: a turn
-    ends below its end thresholds, and starts with its first words, regardless of
-    `turn_start_threshold`."""
+    """Parameters of the socket that finds turns. The thresholds are likelihoods of speech. A turn
+    ends below `turn_end_threshold`, and starts with its first words, not by a threshold."""
 
     turn_start_threshold: float = Field(default=0.8, ge=0.5, le=0.9)
     turn_eager_end_threshold: float = Field(default=0.4, ge=0.3, le=0.6)
@@ -303,8 +301,7 @@ class CartesiaTurns(TurnListener[TurnsConversation]):
         return 1 - self._conversation.query.turn_eager_end_threshold
 
     async def warn(self, message: str) -> None:
-        error = self._conversation.failure(ApiError("unavailable", message))
-        await self._socket.send(error)
+        await self._socket.send(self._conversation.failure(ApiError("unavailable", message)))
 
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:
         if event in WITHOUT_TEXT:
@@ -323,11 +320,6 @@ routes = [
         (f"{PREFIX}/stt/turns/websocket", TurnsConversation, InkTurnsQuery),
     )
     for route in dialect_socket(
-        path,
-        "stt",
-        conversation,
-        query.of_socket,
-        SCHEMES,
-        key_queries=("api_key", "access_token"),
+        path, "stt", conversation, query.of_socket, SCHEMES, key_queries=("api_key", "access_token")
     )
 ]

@@ -116,9 +116,9 @@ async def clone_voice(
     The clip is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation, "clip") as clips:
-        fields = clips.form.read(VoiceFields)
-        voice = await clips.create(new_voice(request, fields))
+    clips = receive_clips(request, principal, voices.custom, operation, "clip")
+    async with clips as (form, create):
+        voice = await create(new_voice(request, form.read(VoiceFields)))
     return _own_voice(voice, principal)
 
 

@@ -98,8 +98,7 @@ def _project(principal: Principal) -> Json:
 
 def _recogniser(info: ModelInfo) -> Json:
     abilities = dict.fromkeys(("batch", "streaming", "formatted_output"), True)
-    model = _model(info, info.id, uuid_of(info))
-    return model | {"languages": list(info.languages)} | abilities
+    return _model(info, info.id, uuid_of(info)) | {"languages": list(info.languages)} | abilities
 
 
 def _voice(voice: AvailableVoice) -> Json:

@@ -35,10 +35,7 @@ class Replacements:
 
     def of(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
         """Returns the words after the replacement, each with the index of the first original word
-        that it stands for; blocking.
-
-        Terms with capitals match only words with the same capitals.
-        """
+        that it stands for; blocking. The capitals of a term, if any, must be those of the words."""
         plain = [unpunctuated(word.word) for word in words]
         lower = [word.lower() for word in plain]
         results: list[tuple[int, Word]] = []
@@ -51,8 +48,7 @@ class Replacements:
                 results.append((at, last))
             elif match.text:
                 marks = last.word.rpartition(plain[end - 1])[2]
-                text = match.text + marks
-                results.append((at, replace(words[at], word=text, end=last.end)))
+                results.append((at, replace(words[at], word=match.text + marks, end=last.end)))
             at = end
         return results
 
@@ -74,10 +70,7 @@ class _Replacement:
 
 
 def search_hits(words: Sequence[Word], terms: Sequence[str], separator: str) -> list[Json]:
-    """Finds the words that are spelled like each term, best first; blocking.
-
-    Deepgram itself compares sounds instead of spellings.
-    """
+    """Finds words spelled like each term (Deepgram compares sounds), best first; blocking."""
     search = _Search([bare_word(word.word) for word in words])
     results = []
     for term in terms:

@@ -59,7 +59,6 @@ Sent = Annotated[
     Field(description="Encoding of the audio. Omit it for audio in a container."),
 ]
 
-
 Term = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 MAX_SEARCH_WORDS = 5  # per term
 MAX_SEARCH_LETTERS = 60  # per term, including spaces
@@ -86,10 +85,7 @@ class RecognitionQuery(DialectQuery):
         """Codes of the languages that may be spoken; empty if all are possible."""
 
     def recognition(self) -> RecognitionOptions:
-        """Converts the parameters to the options of the pipelines.
-
-        Raises ApiError(validation_error) for an unknown kind of personal data.
-        """
+        """Converts the parameters. Raises ApiError(validation_error) for an unknown redaction."""
         return RecognitionOptions(
             languages=self.codes,
             keyterms=tuple(self.keyterm),

@@ -1,7 +1,4 @@
-"""Deepgram's `POST /v1/listen`, which transcribes a recording in the body or at a URL.
-
-A transcript has channels with alternatives, paragraphs and utterances.
-"""
+"""Deepgram's `POST /v1/listen`, which transcribes a recording in the body or at a URL."""
 
 import asyncio
 import hashlib
@@ -24,7 +21,7 @@ from api.http.bodies import ADDRESS_TOO_LONG, parse_json, read_json
 from api.http.errors import ApiError, InvalidAddress, InvalidField
 from api.http.routing import PlatformDep, make_router
 from api.http.streaming import while_connected
-from api.http.uploads import BINARY, receive_file, validated
+from api.http.uploads import file_schema, receive_file, validated
 from api.native.jobs import CONFIG, LEAST_MS
 from api.services import PlatformServices
 from db.database import iso_moment
@@ -65,8 +62,8 @@ def words_json(
     punctuated: bool,
     language: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Converts words. `speakers` has a number for each word, or is empty; each word repeats
-    `language` unless it is None."""
+    """Converts words, with their numbers in `speakers`, which may be empty, and their
+    `language`."""
     entries = []
     for place, word in enumerate(words):
         fields: dict[str, Any] = {
@@ -133,9 +130,8 @@ class RecordingResults:
         words = [word for _, spoken in turns for word in spoken]
         speakers = [speaker for speaker, spoken in turns for _ in spoken]
         is_whole = not (self._query.multichannel or self._replacements)
-        text = self._transcript.text if is_whole else self._text(words)
         alternative: dict[str, Any] = {
-            "transcript": text,
+            "transcript": self._transcript.text if is_whole else self._text(words),
             "confidence": round(self._transcript.confidence, 4),
             "words": self._words(words, speakers),
         }
@@ -204,9 +200,6 @@ router = make_router(
     "Deepgram's dialect", scope="stt", visitors=True, schemes=options.BEARER_OR_TOKEN
 )
 
-RECORDING = {**BINARY, "description": "A recording in a format of `POST /stt`, or raw samples in "}
-RECORDING["description"] += "`encoding`. To send a `url` instead, use an `application/json` body."
-
 
 class RecordingUrl(BaseModel):
     url: str
@@ -215,12 +208,10 @@ class RecordingUrl(BaseModel):
 @router.post(
     "/v1/listen",
     summary="Transcribe a recording, for Deepgram's clients",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"application/octet-stream": {"schema": RECORDING}},
-        }
-    },
+    openapi_extra=file_schema(
+        "A recording in a format of `POST /stt`, or raw samples in `encoding`. To send a `url` "
+        "instead, use an `application/json` body."
+    ),
     responses=ADDRESS_TOO_LONG,
 )
 async def transcribe_recording(
@@ -309,8 +300,7 @@ class CallbackTask(BaseModel):
 async def _new_job(
     caller: Caller, query: options.RecordingQuery, platform: PlatformServices, models: Models
 ) -> BeginJob:
-    """Checks the callback, and that there is room for a job, before the body is received; returns a
-    function that begins the job."""
+    """Checks the callback and the room for a job; returns the function that begins the job."""
     principal = caller.principal
     operation = caller.operation
     speech = caller.speech
@@ -364,8 +354,7 @@ async def _new_job(
 
 
 def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> dict[str, Any]:
-    """Makes the answer to a request with a callback, or an error if the answer is too large;
-    blocking."""
+    """Makes the answer to a request with a callback; an error if it is too large; blocking."""
     task = CallbackTask.model_validate_json(callback)
     sha256 = task.sha256
     if not sha256:
@@ -383,9 +372,7 @@ def answer_callback(callback: str, path: Path, transcript: FileTranscript) -> di
 
 def _prepare(path: Path, query: options.RecordingQuery) -> str:
     """Returns the SHA-256 digest of a recording, and adds a WAV header to raw samples; blocking.
-
-    Raises ApiError(validation_error) for raw samples without a sample rate.
-    """
+    Raises ApiError(validation_error) for raw samples without a sample rate."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     if query.encoding is not None and query.sample_rate is not None:
         add_wav_header(path, options.ENCODINGS[query.encoding], query.sample_rate)
@@ -393,6 +380,5 @@ def _prepare(path: Path, query: options.RecordingQuery) -> str:
         try:
             sniff(head_of(path))
         except InvalidAudio:
-            message = query.rate_missing
-            raise ApiError("validation_error", message, param="sample_rate") from None
+            raise ApiError("validation_error", query.rate_missing, param="sample_rate") from None
     return sha256

@@ -46,8 +46,7 @@ class PlaybackOffset(LenientModel):
 
 
 class TurnMessage(SpokenMessage):
-    """Adds text to the turn, ends or interrupts it, changes the speed, or ends the session after
-    all turns are spoken."""
+    """Adds text to the turn, ends or interrupts it, sets the speed, or ends the session."""
 
     type: Literal["Speak", "Flush", "Interrupt", "Configure", "Close"]
     playback_offset: PlaybackOffset | None = None
@@ -216,8 +215,7 @@ class SpokenTurnsConversation(VoiceConversation):
                 turn = self._add_turn()
             turn.context.add_text(text)
         except ContextFault as fault:
-            event = warning("TEXT_REFUSED", str(fault))
-            raise ClientFault(str(fault), event) from None
+            raise ClientFault(str(fault), warning("TEXT_REFUSED", str(fault))) from None
         turn.wire.add_text(text)
         self.flushes[turn.context.context_id].added()
         if is_new and len(self._turns) == 1:

@@ -1,5 +1,4 @@
-"""Deepgram's sockets for live speech: `/v1/listen` sends results for one or two channels, and
-`/v2/listen` (Flux) the turns of a conversation."""
+"""Deepgram's sockets of live speech: `/v1/listen`, and `/v2/listen` (Flux) with turns."""
 
 import asyncio
 import hashlib
@@ -138,11 +137,8 @@ class StreamChannel(SocketListener):
                 await self._socket.send(self._stream.error(to_api_error(event.error).message))
 
     async def progressed(self) -> None:
-        """Sends UtteranceEnd if the silence after the last word is long enough.
-
-        The silence is measured in the audio, up to the next speech without its padding, so it does
-        not depend on when results arrive.
-        """
+        """Sends UtteranceEnd if the silence after the last word is long enough. It is measured in
+        the audio, up to the next speech without padding, not by when results arrive."""
         wait_ms = self._stream.query.utterance_end_ms
         if wait_ms is None or self.live is None:
             return
@@ -185,8 +181,7 @@ class StreamChannel(SocketListener):
         results: dict[str, Any] = {"alternatives": [alternative]}
         findings: dict[str, Any] = {}
         if transcript.final and query.search:
-            hits = await asyncio.to_thread(search_hits, words, query.search, separator)
-            results["search"] = hits
+            results["search"] = await asyncio.to_thread(search_hits, words, query.search, separator)
         if transcript.final and query.detect_entities:
             findings["entities"] = entities_json(words, separator, transcript.language)
         ends = transcript.final and not transcript.cut
@@ -217,8 +212,7 @@ LONGEST_WAIT_MS = 800
 
 
 class TurnsMessage(SocketMessage):
-    """A message of the client. `Configure` changes parameters of the query for the audio that
-    follows."""
+    """A message of the client. `Configure` changes parameters for the audio that follows."""
 
     type: Literal["CloseStream", "ForceEndTurn", "Configure", "KeepAlive"]
     thresholds: dict[Literal["eager_eot_threshold", "eot_threshold", "eot_timeout_ms"], Any] = {}
@@ -234,10 +228,8 @@ class TurnsMessage(SocketMessage):
 
 
 class FluxConversation(ListeningConversation):
-    """A stream of one channel, whose listener reports turns.
-
-    Deepgram's clients keep a muted Flux stream open by pings, which the session does not see.
-    """
+    """A stream of one channel, whose listener reports turns. Deepgram's clients keep a muted Flux
+    stream open by pings, which the session does not see."""
 
     silence = 240.0, "NET-0001: no audio and no message came for 240 seconds", close_codes.INTERNAL
 

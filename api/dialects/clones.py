@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from fastapi import Request
 
@@ -22,13 +22,8 @@ RULES = load_yaml(CustomVoicesConfig, "custom_voices").clips
 LEAST = f"Recordings of one speaker, together at least {RULES.min_total_seconds:g} seconds."
 FILES = "files"  # what `POST /voices` calls the recordings
 
-
-@dataclass(frozen=True, slots=True)
-class ReceivedClips:
-    """A form with recordings of a voice; `create` creates the voice by the rules for clips."""
-
-    form: MultipartForm
-    create: Callable[[NewVoice], Awaitable[CustomVoice]]
+Create: TypeAlias = Callable[[NewVoice], Awaitable[CustomVoice]]
+"""Creates a voice from received recordings, by the rules for clips."""
 
 
 @asynccontextmanager
@@ -38,11 +33,9 @@ async def receive_clips(
     custom: CustomVoices,
     operation: Operation,
     field: str = FILES,
-) -> AsyncIterator[ReceivedClips]:
-    """Receives a form with recordings: one in `field`, or up to `max_files` in FILES.
-
-    Raises ApiError or the errors of the checks, which then name `field`.
-    """
+) -> AsyncIterator[tuple[MultipartForm, Create]]:
+    """Receives a form with recordings: one in `field`, or up to `max_files` in FILES. Raises
+    ApiError or the errors of the checks, which then name `field`."""
     most = RULES.max_files if field == FILES else 1
     check_room = partial(custom.check_room, principal, operation)
     async with receive_form(request, UploadLimits(max_files=most), check_room) as form:
@@ -54,7 +47,7 @@ async def receive_clips(
                 work = custom.create(principal, new, files, operation, are_clips=True)
                 return custom_voice(await while_connected(request.receive, work))
 
-        yield ReceivedClips(form, create)
+        yield form, create
 
 
 @contextmanager

@@ -1,5 +1,4 @@
-"""Speech for HTTP routes of dialects: stand-ins for foreign voices, formats, writers, and the times
-of letters."""
+"""Speech for HTTP routes of dialects: stand-ins for voices, formats, writers, letter times."""
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +27,7 @@ PLAIN = "Conversational"  # category of all voices but those that whisper, act o
 
 @dataclass(frozen=True, slots=True)
 class ForeignVoice:
-    """What the name of a voice of another API tells about the voice."""
+    """What the name of another API's voice reveals about that voice."""
 
     name: str
     language: str  # ISO 639-1
@@ -39,12 +38,9 @@ class ForeignVoice:
 async def voice_for(
     wanted: str, foreign: ForeignVoice | None, caller: Caller, field: str = "model"
 ) -> AvailableVoice:
-    """Finds a voice by name or id. If the name belongs to a `foreign` voice, returns a custom voice
-    of the workspace with that name, or else a stand-in.
-
-    `field` names the field of the request in errors. Raises VoiceNotFound, VoiceNotReady,
-    EngineLost or DatabaseUnavailable.
-    """
+    """Finds a voice by name or id. A `foreign` name means a custom voice of the workspace with that
+    name, or else a stand-in. Errors name `field`. Raises VoiceNotFound, VoiceNotReady, EngineLost
+    or DatabaseUnavailable."""
     if foreign is None:
         return await caller.directory.find_named(wanted, caller.workspace_id, field)
     with suppress(VoiceNotReady):
@@ -55,11 +51,8 @@ async def voice_for(
 
 
 def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> AvailableVoice:
-    """Picks a voice of the language; if possible, of the same gender and for conversations.
-
-    A name always gets the same voice, and different names mostly different ones. Raises
-    VoiceNotFound.
-    """
+    """Picks a voice of the language; if possible, of the same gender and for conversations. A name
+    always gets the same voice, and different names mostly different ones. Raises VoiceNotFound."""
     speaking = [voice for voice in voices if voice.language == foreign.language]
     candidates = [voice for voice in speaking if voice.info.gender == foreign.gender] or speaking
     if not candidates:
@@ -87,9 +80,7 @@ class SpeechOutput:
         self, sample_rate: int | None = None, bit_rate: int | None = None
     ) -> Callable[[], AudioEncoder]:
         """Returns a function that opens encoders with a sample rate (Hz) and a bit rate (bit/s).
-
-        Raises ApiError(validation_error) for rates that the format does not allow.
-        """
+        Raises ApiError(validation_error) for rates that the format does not allow."""
         rate = sample_rate or self.rates[0]
         if rate not in self.rates:
             rates = ", ".join(map(str, self.rates))
@@ -132,12 +123,9 @@ async def speak_whole(
     head: bytes = b"",
     copy_to: Callable[[bytes], object] | None = None,
 ) -> tuple[TemporaryFile, list[TimedWord]]:
-    """Speaks a text; returns the file with its audio after `head`, and its words.
-
-    The length of a WAV file is written into its header. `copy_to` gets all audio, too. Raises the
-    errors of `SpeechStream.speak`, StorageUnavailable, or ApiError(validation_error) if the text
-    has nothing to speak.
-    """
+    """Speaks a text; returns a file with `head` and the audio, which `copy_to` gets too, and its
+    words. A WAV file gets its length. Raises the errors of `SpeechStream.speak`,
+    StorageUnavailable, or ApiError(validation_error) if nothing can be spoken."""
     file = TemporaryFile()
     file.write(head)
     words: list[TimedWord] = []
@@ -174,11 +162,8 @@ async def stream_speech(
     answer: type[StreamedResponse] = StreamedResponse,
     media_type: str | None = None,
 ) -> StreamedResponse:
-    """Returns an answer that streams speech, once the first audio is there.
-
-    Raises the errors of `SpeechStream.speak`, or ApiError(validation_error) if the text has nothing
-    to speak.
-    """
+    """Returns an answer that streams speech, once the first audio is there. Raises the errors of
+    `SpeechStream.speak`, or ApiError(validation_error) if the text has nothing to speak."""
     chunks = stream.speak(text)
     first = await anext(chunks, None)  # an error before the first chunk sets the HTTP status
     if first is None:
@@ -203,10 +188,8 @@ def audio_answers(media_types: Iterable[str], description: str | None = None) ->
 
 
 def letters_of(words: Iterable[TimedWord], space: str = " ", from_s: float = 0.0) -> list[Letter]:
-    """Splits words into letters, among which the time of a word is divided equally.
-
-    Times count from `from_s`. Each word is followed by `space`, which has no duration.
-    """
+    """Splits words into letters, among which the time of a word is divided equally. Times count
+    from `from_s`. Each word is followed by `space`, which has no duration."""
     letters: list[Letter] = []
     for word in words:
         if word.mark:

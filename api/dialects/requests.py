@@ -47,37 +47,29 @@ class DialectQuery(BaseModel):
 
     @classmethod
     def of_socket(cls, params: QueryParams) -> Self:
-        """Validates the query of a handshake.
-
-        Raises ApiError(validation_error), which names the parameter.
-        """
+        """Validates the query of a handshake. Raises ApiError(validation_error)."""
         lists = {
             name for name, field in cls.model_fields.items() if get_origin(field.annotation) is list
         }
         return validated(
-            cls,
-            {name: params.getlist(name) if name in lists else params[name] for name in params},
+            cls, {name: params.getlist(name) if name in lists else params[name] for name in params}
         )
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """Returns the parameters with changes by a message. Raises ClientFault."""
+        """Returns the parameters with the changes of a message. Raises ClientFault."""
         return checked(type(self), {**self.model_dump(), **changes})
 
 
 def check_model(field: str, families: tuple[str, ...], name: str, model: ModelInfo) -> None:
     """Accepts ids and aliases of the deployed model, and names that begin with one of `families`.
-
-    Raises ApiError(model_not_found).
-    """
+    Raises ApiError(model_not_found)."""
     if not name.startswith(families) and name not in (model.id, *model.aliases):
         message = f"{field}: no model has that name; {', '.join(families)} stand for {model.id}"
         raise ApiError("model_not_found", message, param=field)
 
 
 class SocketMessage(LenientModel):
-    """Base class of the client's messages, which are JSON objects, mostly with a `type`. A subclass
-    lists its types, and has the fields of all types.
-    """
+    """Base class of the client's messages. A subclass has the fields of all its types."""
 
     pieces: ClassVar[Collection[str]] = ()  # text fields that may end within a character
 
@@ -96,12 +88,9 @@ def dialect_socket(
     key_in: Callable[[str], str] | None = None,
     key_queries: tuple[str, ...] = (),
 ) -> list[BaseRoute]:
-    """Returns the routes of a dialect's socket.
-
-    The key follows one of the `schemes` in the header or among the subprotocols, is one of the
-    query parameters `key_queries`, or is found by `key_in` in the first message. `check` validates
-    the query before the upgrade; it may raise ApiError.
-    """
+    """Returns the routes of a dialect's socket. The key follows one of the `schemes` in the header
+    or among the subprotocols, is in a query parameter of `key_queries`, or is found by `key_in` in
+    the first message. `check` validates the query before the upgrade; it may raise ApiError."""
 
     def scopes(websocket: WebSocket, _: object) -> tuple[Scope, ...]:
         check(websocket.query_params)
@@ -129,12 +118,9 @@ def dialect_socket(
 async def fetched(
     request: Request, speech: SpeechServices, url: str, *, watches: bool = True
 ) -> AsyncIterator[Path]:
-    """Downloads a recording, which exists until the block ends.
-
-    While it downloads, the request takes no place at its route. With `watches`, the download stops
-    if the client disconnects. Raises ApiError(overloaded), ClientDisconnect or the errors of
-    `SpeechServices.fetch`.
-    """
+    """Downloads a recording, which exists until the block ends; meanwhile, the request takes no
+    place at its route. With `watches`, the download stops if the client disconnects. Raises
+    ApiError(overloaded), ClientDisconnect or the errors of `SpeechServices.fetch`."""
     context = context_of(request)
     async with (
         context.upload_space() as take,
@@ -156,10 +142,8 @@ async def short_token(
     *,
     single_use: bool = False,
 ) -> str:
-    """Creates a browser token with those of the `wanted` scopes that the key has.
-
-    Raises ApiError(insufficient_scope) if it has none, or the errors of `ClientSecrets.create`.
-    """
+    """Creates a browser token with those of the `wanted` scopes that the key has. Raises
+    ApiError(insufficient_scope) if it has none, or the errors of `ClientSecrets.create`."""
     scopes = [scope for scope in wanted if scope in principal.scopes]
     if not scopes:
         raise ApiError("insufficient_scope", f"the API key has none of {', '.join(wanted)}")

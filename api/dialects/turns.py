@@ -25,15 +25,11 @@ from pipelines.stt.turns import INCOMPLETE
 TurnEvent = Literal["Update", "StartOfTurn", "EagerEndOfTurn", "TurnResumed", "EndOfTurn"]
 Trigger = Literal["model", "timeout", "manual"]
 
-
 C = TypeVar("C", bound=ListeningConversation)
 
 
 class TurnListener(SocketListener, Generic[C]):
-    """Follows each turn from its first words to its end; a cough without words is no turn.
-
-    A dialect's subclass writes the events.
-    """
+    """Follows each turn from its first words to its end; a cough without words is no turn."""
 
     def __init__(self, conversation: C) -> None:
         super().__init__(conversation.socket, conversation.speech, conversation.listener_ended)

@@ -9,13 +9,7 @@ from starlette.types import Scope
 
 from api.dialects.requests import short_token
 from api.elevenlabs.options import ALWAYS, KEY_HEADER, SCHEMES
-from api.http.routing import (
-    GuardedRoute,
-    InfrastructureDep,
-    PlatformDep,
-    PrincipalDep,
-    make_router,
-)
+from api.http.routing import GuardedRoute, InfrastructureDep, PlatformDep, PrincipalDep, make_router
 from api.native.speech import TEXT_CHARACTERS
 from db.database import utc_now
 from models.base import ModelInfo
@@ -27,8 +21,7 @@ USAGE_DAYS = 30  # days of usage that `character_count` covers
 
 
 class KeyedRoute(GuardedRoute):
-    """A route that only matches requests with ElevenLabs' key header, since other dialects have the
-    same path."""
+    """A route for requests with ElevenLabs' key header, since other dialects have its path."""
 
     schemes = SCHEMES
 

@@ -1,5 +1,4 @@
-"""ElevenLabs' socket for dialogues, which speaks growing texts with the models of its third
-generation and later."""
+"""ElevenLabs' socket for dialogues: growing texts, each in a context with one voice."""
 
 from typing import Annotated
 
@@ -126,16 +125,12 @@ class DialogueConversation(MultiInputConversation):
 
 
 class DialogueWire(InputWire):
-    """Writes audio; times of letters count from the start of the audio of their message."""
+    """Writes audio. The times of its letters count from the start of the message's audio."""
 
     id_field = "context_id"
 
     def __init__(
-        self,
-        context_id: str,
-        separator: str,
-        record: SpeechRecord | None,
-        query: DialogueQuery,
+        self, context_id: str, separator: str, record: SpeechRecord | None, query: DialogueQuery
     ) -> None:
         super().__init__(context_id, separator, fail=None, record=record)
         self._has_times = query.sync_alignment

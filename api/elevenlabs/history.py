@@ -122,7 +122,7 @@ def _moment(seconds: int | None) -> datetime | None:
 
 
 def _listing(page: HistoryPage) -> Response:
-    """Write a page; blocking, since it may have 1 MB."""
+    """Writes a page; blocking, since it may have 1 MB."""
     last = page.last
     return JSONResponse(
         {

@@ -144,11 +144,8 @@ class ElevenLabsVoicing(LenientModel):
 async def find_voice(
     voice_id: str, caller: Caller, language: str | None = None, text: str = ""
 ) -> AvailableVoice:
-    """Finds a voice by id or name, or a stand-in for the id of an ElevenLabs voice.
-
-    A stand-in speaks `language`, by default the language of `text`. Raises VoiceNotFound,
-    VoiceNotReady, EngineLost or DatabaseUnavailable.
-    """
+    """Finds a voice by id or name; a stand-in for an ElevenLabs voice speaks `language`, or else
+    that of `text`. Raises VoiceNotFound, VoiceNotReady, EngineLost or DatabaseUnavailable."""
     foreign = None
     if (gender := _GENDERS.get(voice_id)) is not None:
         if language:
@@ -162,15 +159,15 @@ async def find_voice(
 
 
 def settings_key(voice_id: str, found_id: str) -> str:
-    """Returns the id under which settings are stored: the id of an ElevenLabs voice, whose stand-in
-    depends on the language, or else the id of the voice that was found."""
+    """Returns the id under which settings are stored: `voice_id` if it is an ElevenLabs voice,
+    since its stand-in depends on the language, and otherwise `found_id`."""
     return voice_id if voice_id in _GENDERS else found_id
 
 
 async def stored_settings(
     caller: Caller, voice_id: str, voice: AvailableVoice
 ) -> Mapping[str, float]:
-    """Returns the settings that the workspace has stored for a voice it names `voice_id`."""
+    """Returns the settings that the workspace has stored for a voice, known as `voice_id`."""
     stored = await caller.speech.voice_settings.of(caller.workspace_id)
     return stored.get(settings_key(voice_id, voice.id), {})
 
@@ -192,11 +189,10 @@ def status_of(code: str) -> str:
 
 INVALID = {"validation_error": 422, "invalid_json": 422}
 ELEVENLABS_ERRORS = ErrorDialect(
-    (
-        *("/v1/text-to-speech", "/v1/text-to-dialogue", "/v1/voice-changer"),
-        *("/v1/speech-to-speech", "/v1/speech-to-text", "/v1/forced-alignment"),
-        *("/v1/voices", "/v2/voices", "/v1/pronunciation-dictionaries", "/v1/user"),
-        *("/v1/single-use-token", "/v1/history"),
+    tuple(
+        "/v1/text-to-speech /v1/text-to-dialogue /v1/voice-changer /v1/speech-to-speech "
+        "/v1/speech-to-text /v1/forced-alignment /v1/voices /v2/voices /v1/history "
+        "/v1/pronunciation-dictionaries /v1/user /v1/single-use-token".split()
     ),
     elevenlabs_error,
     KEY_HEADER,

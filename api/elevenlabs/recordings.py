@@ -1,5 +1,4 @@
-"""ElevenLabs' `POST /v1/speech-to-text` (Scribe), and the socket `/v1/speech-to-text/realtime`,
-where the client or a silence ends each segment."""
+"""ElevenLabs' Scribe: `POST /v1/speech-to-text`, and the socket of live segments."""
 
 import asyncio
 import math
@@ -235,8 +234,7 @@ def words_of(
     for word in words:
         if entries and separator:
             last = entries[-1]
-            end = max(round(word.word.start, 3), last["end"])
-            times = {"start": last["end"], "end": end}
+            times = {"start": last["end"], "end": max(round(word.word.start, 3), last["end"])}
             entries.append({**last, "text": separator, **times, "type": "spacing", "logprob": 0.0})
             entries[-1].pop("characters", None)
         entries.append(_entry(word, granularity))

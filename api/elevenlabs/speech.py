@@ -98,9 +98,7 @@ class OpenedSpeech:
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
-    """Returns a dependency that opens the speech of a request. With `whole`, the speech is sent
-    only when complete.
-    """
+    """Returns a dependency that opens speech; `whole` speech is sent only when complete."""
 
     async def open_speech(
         voice_id: VoicePath, body: ElevenLabsText, caller: CallerDep, query: options.Output
@@ -110,8 +108,7 @@ def opens(*, timings: bool = False, whole: bool = False) -> Any:
         stored = await options.stored_settings(caller, voice_id, voice)
         style = body.style(timings=timings, stored=stored)
         stream = query.open_stream(caller, voice, style, whole=whole)
-        record = query.record(caller, stream)
-        return OpenedSpeech(stream, body.text, query.media_type, record)
+        return OpenedSpeech(stream, body.text, query.media_type, query.record(caller, stream))
 
     return Depends(open_speech)
 

@@ -1,5 +1,4 @@
-"""ElevenLabs' sockets for texts that come in pieces: `stream-input`, and `multi-stream-input` with
-several contexts."""
+"""ElevenLabs' sockets for growing texts, with one context or several."""
 
 import asyncio
 from base64 import b64encode
@@ -92,7 +91,7 @@ class InputConversation(ContextsConversation):
     """`stream-input`, which has one context; the socket closes with it."""
 
     is_multi = False
-    id_field = "contextId"  # of events
+    id_field = "contextId"  # field of events with the id
     query_type = InputQuery
 
     def __init__(self, session: SocketSession, services: Services) -> None:
@@ -220,8 +219,7 @@ class InputConversation(ContextsConversation):
 
 
 class MultiInputConversation(InputConversation):
-    """`multi-stream-input`, with contexts by id, which end when closed or after a time without
-    input."""
+    """`multi-stream-input`: contexts by id, each of which ends when closed or without input."""
 
     is_multi = True
 
@@ -265,11 +263,9 @@ class MultiInputConversation(InputConversation):
 
 
 class InputWire(ContextWire):
-    """Writes audio with the times in ms of the letters that begin in it.
-
-    Times in `alignment` count from the end of the previous message, as Pipecat expects, and times
-    in `normalizedAlignment` from the start of the context, as LiveKit expects.
-    """
+    """Writes audio with the times (ms) of the letters that begin in it. `alignment` counts from the
+    end of the previous message, as Pipecat expects, `normalizedAlignment` from the start of the
+    context, as LiveKit expects."""
 
     id_field = "contextId"
 
@@ -280,10 +276,8 @@ class InputWire(ContextWire):
         fail: Callable[[Exception], None] | None,
         record: SpeechRecord | None,
     ) -> None:
-        """Writes the events of a context; `separator` is put between words.
-
-        `fail` ends the socket after an error; None: it stays open. `record` gets the audio.
-        """
+        """Writes the events of a context; `separator` is put between words. `fail` ends the socket
+        after an error; None: it stays open. `record` gets the audio."""
         self._context = {self.id_field: context_id} if context_id else {}
         self._separator = separator
         self._fail = fail
@@ -292,8 +286,7 @@ class InputWire(ContextWire):
 
     def audio(self, chunk: EncodedChunk) -> str:
         audio = self._encoded(chunk)
-        alignments = self._alignments(chunk.words or ())
-        return json_text({"audio": audio, **alignments, **self._context})
+        return json_text({"audio": audio, **self._alignments(chunk.words or ()), **self._context})
 
     def _encoded(self, chunk: EncodedChunk) -> str:
         if self._record is not None:

@@ -22,11 +22,7 @@ from pipelines.stt.formatting import separator_of
 from pipelines.tts.reading import LONGEST_BREAK_S
 
 router = make_router(
-    "ElevenLabs' dialect",
-    scope="tts",
-    further=("stt",),
-    visitors=True,
-    schemes=options.SCHEMES,
+    "ElevenLabs' dialect", scope="tts", further=("stt",), visitors=True, schemes=options.SCHEMES
 )
 
 LEAST_PAUSE_S = 0.5  # the voice makes shorter pauses itself
@@ -69,8 +65,7 @@ async def change_voice(
     text = with_pauses(transcript.words, separator_of(transcript.language))
     record = query.record(caller, stream, source="STS")
     opened = OpenedSpeech(stream, text, query.media_type, record)
-    answer = opened.streamed(AudioWriter(), opened.media_type)
-    return await while_connected(request.receive, answer)
+    return await while_connected(request.receive, opened.streamed(AudioWriter(), opened.media_type))
 
 
 def with_pauses(words: Sequence[Word], separator: str) -> str:

@@ -27,7 +27,7 @@ routers = (router, clones)
 
 Answer = dict[str, Any]
 DONE = {"status": "ok"}
-CLONE = "custom_voice"  # name in `fine_tuning` of the model that is fitted to a clone
+CLONE = "custom_voice"  # name of a clone's model in `fine_tuning`
 STATES = {"processing": "fine_tuning", "ready": "fine_tuned", "failed": "failed"}
 CATEGORIES = {
     "default": ("premade",),
@@ -190,9 +190,9 @@ async def clone_voice(
     Recordings are cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation) as clips:
-        fields = clips.form.read(CloneFields).voice()
-        voice = await clips.create(new_voice(request, fields))
+    async with receive_clips(request, principal, voices.custom, operation) as (form, create):
+        fields = form.read(CloneFields).voice()
+        voice = await create(new_voice(request, fields))
     return {"voice_id": voice.id, "requires_verification": False}
 
 

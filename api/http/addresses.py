@@ -11,7 +11,6 @@ from configs.environment import is_loopback
 WIDER = ((56, 4), (48, 16))
 """Wider IPv6 networks: prefix length (bits), and allowance as a multiple of one address's."""
 
-
 _FORWARDED = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # prefixes of proxies' headers
 
 
@@ -49,8 +48,7 @@ def host_of(url: str) -> str:
 
 @lru_cache(1024)
 def parse_address(host: str) -> IPv4Address | IPv6Address | None:
-    """Parses an address; None if it is invalid. Drops a port, which some proxies forward, and
-    unmaps IPv4 from IPv6."""
+    """Parses an address; None if it is invalid. Drops a port, and unmaps IPv4 from IPv6."""
     host = host[1:].partition("]")[0] if host.startswith("[") else host
     host = host.partition(":")[0] if host.count(":") == 1 else host
     try:
@@ -62,7 +60,7 @@ def parse_address(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """Returns the client's key in limits per address, as `network_of` gives it."""
+    """Returns the client's network (`network_of`), by which limits count its requests."""
     client = connection.client
     return network_of(client.host if client else "")
 
@@ -78,12 +76,10 @@ def network_of(host: str) -> str:
 
 @lru_cache(4096)
 def networks_of(address: str) -> tuple[tuple[str, int], ...]:
-    """Returns the networks around an address, narrowest first, each with its allowance.
-
-    The first is `address` itself, as `network_of` gives it. Allowances are multiples of one
-    address's. Providers give a customer an IPv6 /56 or /48 at no charge, with 256 or 65,536
-    networks of /64. An IPv4 address has no wider network: others own the rest of its /24.
-    """
+    """Returns the networks around an address, narrowest first, each with its allowance as a
+    multiple of the address's own. Providers give a customer an IPv6 /56 or /48 at no charge, with
+    256 or 65,536 /64 networks. An IPv4 address has no wider network: others own the rest of its
+    /24."""
     parsed = parse_address(address.partition("/")[0])
     if not isinstance(parsed, IPv6Address):
         return ((address, 1),)
@@ -98,8 +94,7 @@ def widest_network(address: str) -> str:
 
 @lru_cache(1024)
 def block_of(address: str) -> str:
-    """Returns the /8 of an IPv4 address, or the /16 of an IPv6 address or network; else `address`.
-    Some 250 such blocks are in use."""
+    """Returns the /8 of an IPv4 address, the /16 of an IPv6 address or network, else `address`."""
     parsed = parse_address(address.partition("/")[0])
     if parsed is None:
         return address

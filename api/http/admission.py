@@ -1,8 +1,6 @@
-"""Admission control: shares of capacity for the work in progress and the bytes of bodies.
-
-A request beyond its share is refused at once with 503 and Retry-After: a client can act on a quick
-refusal, whereas a queue would only make every answer late.
-"""
+"""Admission control: shares of capacity for the work in progress and the bytes of bodies. A request
+beyond its share gets 503 and Retry-After at once: clients can act on a quick refusal, whereas a
+queue would only make every answer late."""
 
 import time
 from collections import Counter
@@ -144,8 +142,7 @@ class BurstLimit:
 
 @dataclass(eq=False, repr=False)
 class RoutePlace:
-    """Place of a request at its route, held from the end of its body to the start of its answer.
-    The defaults are for a route without a limit."""
+    """Place of a request at its route, which is held from the end of its body to its answer."""
 
     _enter: Callable[[], Release] = lambda: release_nothing
     _enter_sending: Callable[[], Release | None] = lambda: None
@@ -235,20 +232,17 @@ class AdmissionControl:
         return lambda: limit.leave(self._clock(), workspace_id)
 
     def place(self, path: str, workspace_id: int, refused_as: str | None = None) -> RoutePlace:
-        """Makes the place of a workspace's request at the route with that path. `refused_as` as in
-        `enter`."""
+        """Makes the place of a request at a route; `refused_as` is as in `enter`."""
         return RoutePlace(
             partial(self.enter, path, workspace_id, refused_as),
             partial(self.enter_sending, path, workspace_id),
         )
 
     def enter_caller(self, caller: int | str) -> Release:
-        """Counts a request of a workspace (id), or of an address if its route needs no key.
-
-        A workspace may hold as many places as are still free, hence half of all while it is alone,
-        so that its stalled bodies and slow readers leave room for others. All addresses without a
-        key together may hold half. Raises ApiError(concurrency_limit), or ApiError(overloaded).
-        """
+        """Counts a request of a workspace (id), or of an address if its route needs no key. A
+        workspace may hold as many places as remain free, half of all while it is alone, so that its
+        slow readers leave room. All addresses without a key may hold half. Raises
+        ApiError(concurrency_limit or overloaded)."""
         if isinstance(caller, int):
             most = max(1, min(self._half_of_requests, self._kinds[REQUEST].free))
             return self._enter_caller(caller, most, "workspace")
@@ -258,11 +252,9 @@ class AdmissionControl:
             return stack.pop_all().close
 
     def enter_unknown(self, address: str) -> Release:
-        """Counts a request of an address until its key is known; the release may be called twice.
-
-        So delayed refusals of one address cannot take all places. Loopback addresses are not
-        counted, since they may be those of a proxy.
-        """
+        """Counts a request until its key is known, so that refusals that are delayed for one
+        address cannot take all places. Loopback addresses, which proxies may have, are not counted.
+        The release may be called twice."""
         parsed = parse_address(address.partition("/")[0])  # the /64 network of ::1 is that of ::
         if parsed is None or parsed.is_loopback or parsed.is_unspecified:
             return release_nothing

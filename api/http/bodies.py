@@ -1,7 +1,4 @@
-"""Strict reading of JSON bodies, and models that routes share.
-
-Input that two parsers could read differently is refused.
-"""
+"""Strict reading of JSON bodies, which refuses input that two parsers could read differently."""
 
 import asyncio
 import json
@@ -14,6 +11,7 @@ from itertools import accumulate
 from types import NoneType
 from typing import Annotated, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, get_args
 
+from fastapi import Query
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -58,11 +56,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 async def read_json(
     request: Request, most_bytes: int = MAX_JSON_BYTES, take: Take | None = None
 ) -> bytes:
-    """Reads a JSON body of at most `most_bytes` for `parse_json`.
-
-    `take` is called with the size of each chunk. Raises ApiError: unsupported_media_type,
-    file_too_large, request_timeout, or what `take` raises.
-    """
+    """Reads a JSON body, and calls `take` with the size of each chunk. Raises ApiError:
+    unsupported_media_type, file_too_large, request_timeout, or what `take` raises."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if not re.fullmatch(r"application/(json|.*\+json)", media_type):
         message = "send the body with Content-Type: application/json"
@@ -83,17 +78,15 @@ async def read_json(
 
 
 async def body_chunks(request: Request, *, is_upload: bool = False) -> AsyncGenerator[bytes, None]:
-    """Yields the body as it arrives. Raises ApiError: unsupported_media_type for a compressed body,
-    and request_timeout if it stalls or trickles. An upload has more time, which grows with the
-    bytes received."""
+    """Yields the body as it arrives; uploads have more time. Raises ApiError:
+    unsupported_media_type for a compressed body, and request_timeout if it stalls or trickles."""
     codings = ",".join(request.headers.getlist("content-encoding")).lower().split(",")
     if not {"", "identity"}.issuperset(map(str.strip, codings)):
         message = "Content-Encoding: send the body without compression"
         # RFC 9110, 12.5.3
         raise ApiError("unsupported_media_type", message, headers={"Accept-Encoding": "identity"})
     limits = context_of(request).slow_clients
-    loop = asyncio.get_running_loop()
-    due = loop.time() + (limits.upload_s if is_upload else limits.json_s)
+    due = asyncio.get_running_loop().time() + (limits.upload_s if is_upload else limits.json_s)
     chunks = request.stream()
     try:
         while True:
@@ -117,8 +110,8 @@ def declared_bytes(request: Request) -> int:
 
 
 def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = MAX_VALUES) -> Any:
-    """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input. A text in a
-    field named in `pieces` may end within a surrogate pair, whose halves become marks."""
+    """Parses a JSON body. Raises ApiError(invalid_json), which never quotes the input. In fields
+    named in `pieces`, a text may end in half a surrogate pair, which `mark_halves` replaces."""
     if not body:
         raise _invalid("the body is empty")
     _check_structure(body, most_values)
@@ -157,8 +150,7 @@ def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:
 
 
 def _check_structure(body: bytes, most_values: int) -> None:
-    """Checks depth and number of values before parsing. In invalid JSON the count may be wrong
-    after the first error, where the parser stops anyway."""
+    """Checks depth and number of values before parsing; after a syntax error, they may be wrong."""
     openers = body.count(b"[") + body.count(b"{")
     if openers <= MAX_DEPTH and openers + body.count(b",") < most_values:
         return
@@ -207,7 +199,7 @@ def _invalid(message: str) -> ApiError:
 
 
 class NullAsAbsent(BaseModel):
-    """Base class of models in which null counts as absent, for options that do not allow null."""
+    """Base class of models in which null counts as absent where an option does not allow null."""
 
     @classmethod
     @cache
@@ -296,7 +288,7 @@ class ErrorBody(BaseModel):
     message: str
 
 
-# OpenAPI's entry for requests whose texts, in the address, make it too long.
+# OpenAPI's entry for requests whose texts make their address too long.
 ADDRESS_TOO_LONG: dict[int | str, dict[str, Any]] = {
     414: {"model": ErrorBody, "description": "The address has over 8192 bytes."}
 }
@@ -337,6 +329,8 @@ class PageQuery(BaseModel):
         pagination = Pagination(page=self.page, limit=self.limit, total=total, pages=pages)
         return Page(data=data, pagination=pagination)
 
+
+Paged = Annotated[PageQuery, Query()]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 

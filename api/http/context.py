@@ -61,7 +61,7 @@ class RequestContext:
 
     place: RoutePlace = field(default_factory=RoutePlace)
     upload_space: Callable[[], AbstractAsyncContextManager[Take]] = field(init=False)
-    """Opens `BodySpace.of` the workspace, for uploaded files."""
+    """Opens the workspace's `BodySpace`, for uploaded files."""
 
     take_memory: Take = field(init=False)
     """Reserves memory (bytes) for results, as `BodySpace.of` does for bodies."""
@@ -78,7 +78,7 @@ class RequestContext:
         self.leave_unknown()
 
     def at_end(self, release: Release) -> None:
-        """Has `release` called when the request ends."""
+        """Calls `release` when the request ends."""
         self._releases.callback(release)
 
     def release(self) -> None:

@@ -161,8 +161,7 @@ async def on_client_left(request: Request, error: Exception) -> Response:
 
 
 def first_fault(error: ValidationError | RequestValidationError) -> tuple[str, str]:
-    """Returns the dotted path of the first invalid field, and the rule, without the input. The path
-    is "" if no single field is at fault."""
+    """Returns the dotted path of the first invalid field ("" for none), and the rule it breaks."""
     faults = [(_keys(fault, error), fault) for fault in error.errors()]
     # The alternatives of a union share a location; the best match has the deepest fault.
     place = faults[0][0]
@@ -221,7 +220,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _has_route(request: Request, path: str) -> bool:
-    """Return whether a route takes the path, with any method."""
+    """Whether a route takes the path, with any method."""
     scope = {**request.scope, "path": path}
     return any(route.matches(scope)[0] is not Match.NONE for route in request.app.routes)
 

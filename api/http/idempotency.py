@@ -104,11 +104,8 @@ def _replay(request: Request, stored: KeptAnswer | None) -> Response:
 
 
 class _Body:
-    """Body of a request, digested on its way to the route.
-
-    The claim is bound to the digest before the route gets the last part, hence before any charge.
-    After the last part, `receive` waits forever, and does not report that the client disconnects.
-    """
+    """Body of a request, digested on its way to the route. The claim is bound to the digest before
+    the route gets the last part, hence before any charge. `receive` then waits forever."""
 
     def __init__(self, request: Request, principal: Principal, digest: hmac.HMAC) -> None:
         self._scope, self._receive = request.scope, request.receive
@@ -125,8 +122,7 @@ class _Body:
         self.claim: Claim | None = None  # None for a replay
 
     async def receive(self) -> Message:
-        """Returns the next part, in place of the request's own `receive`. Raises
-        ApiError(idempotency_mismatch) or DatabaseUnavailable."""
+        """Receives the next part. Raises ApiError(idempotency_mismatch) or DatabaseUnavailable."""
         if self._ended:
             await asyncio.Event().wait()
         message = await self._receive()

@@ -1,7 +1,5 @@
-"""`X-Ignored-Fields` names unknown fields of bodies, queries and forms, which are ignored.
-
-With `Prefer: handling=strict` (RFC 7240) they are a validation error instead.
-"""
+"""`X-Ignored-Fields` names unknown fields of bodies, queries and forms, which are ignored, or
+refused with `Prefer: handling=strict` (RFC 7240)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

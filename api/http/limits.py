@@ -77,10 +77,8 @@ async def counted(limits: SharedLimits, *attempts: Attempts) -> AsyncIterator[No
 
 async def count_attempts(limits: SharedLimits, *attempts: Attempts) -> list[Attempts]:
     """Counts an attempt in each window; returns the counted ones. Raises ApiError(rate_limited).
-
-    A network whose window is used up is refused before narrower windows are created: those of the
-    65,536 /64 networks of a /48 would push out all others.
-    """
+    Wider windows are checked first, so that a refused /48 creates no windows for its 65,536 /64
+    networks, which would push out all others."""
     for wider in attempts[1:]:
         if wider.fallback is None:
             window = await limits.hit(wider.key, wider.limit, wider.window_s, cost=0)
@@ -128,11 +126,8 @@ class RequestLimits:
         *,
         takes_secrets: bool = False,
     ) -> Principal:
-        """Authenticates a credential that `credential_of` found by `schemes`.
-
-        Raises ApiError(unauthorized) without a credential, naming the dialect's own scheme;
-        Unauthorized, TooManyUnknownKeys or DatabaseUnavailable.
-        """
+        """Authenticates a credential. Raises ApiError(unauthorized) without one, naming the
+        dialect's own scheme; Unauthorized, TooManyUnknownKeys or DatabaseUnavailable."""
         if not credential:
             scheme = next((scheme for scheme in schemes if scheme != "bearer"), "bearer")
             header = f"{scheme}:" if "-" in scheme else f"Authorization: {scheme.title()}".rstrip()
@@ -148,8 +143,7 @@ class RequestLimits:
         return replace(principal, is_owner=may_be_owner and principal.secret is None)
 
     def can_be_owner(self, connection: HTTPConnection) -> bool:
-        """Whether the service serves only its own machine, and the request seems to come from a
-        program there (`is_direct`)."""
+        """Whether the service serves only its own machine, and the request seems to be local."""
         return self.plans.free_workspace_id is not None and is_direct(connection)
 
     def check_operator(self, connection: HTTPConnection, credential: str, token: str) -> None:
@@ -162,11 +156,8 @@ class RequestLimits:
 
     @contextmanager
     def counted_lookup(self, connection: HTTPConnection) -> Iterator[bool]:
-        """Counts the look-up of a credential; yields True if its address has no failures left.
-
-        The look-up is counted before the block, and taken back unless it fails with Unauthorized,
-        so that concurrent guesses stay within the limit.
-        """
+        """Counts a failed look-up of a credential; yields True if its address has no failures left.
+        Counting before the block keeps concurrent guesses within the limit."""
         limit = self.admission.unknown_keys_per_minute
         networks = networks_of(client_address(connection))
         hits = [Hit(f"unknown-key:{network}", limit * times) for network, times in networks]
@@ -187,10 +178,8 @@ class RequestLimits:
     async def count_request(
         self, request: Request, principal: Principal, *, is_polled: bool = False
     ) -> None:
-        """Counts a request of the plan. Raises ApiError(rate_limited).
-
-        Requests of a polled router count in a window of their own, which allows more.
-        """
+        """Counts a request in the plan's window, or in the wider one of a polled router. Raises
+        ApiError(rate_limited)."""
         window = await self.hit(principal, is_polled=is_polled)
         context_of(request).rate_window = window
         require_request(window, "this path" if is_polled else "the plan")
@@ -224,8 +213,7 @@ class RequestLimits:
         return self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
 
     async def count_sign_up(self, request: HTTPConnection) -> None:
-        """Counts a sign-up, before its password is hashed, and ends the request's turn. Raises
-        ApiError(rate_limited)."""
+        """Counts a sign-up, and ends the request's turn. Raises ApiError(rate_limited)."""
         address = client_address(request)
         limits = self.admission
         await count_attempts(

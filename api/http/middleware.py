@@ -158,11 +158,8 @@ def _routed(path: str) -> str:
 
 
 async def _linger(receive: Receive) -> None:
-    """Discards the rest of a body before the connection is closed.
-
-    Closing with unread bytes resets the connection, and the client may lose the response: proxies
-    answered 502 to 43 of 80 refused uploads of 75 MB.
-    """
+    """Discards the rest of a body, since closing with unread bytes resets the connection, and the
+    response may be lost: proxies answered 502 to 43 of 80 refused uploads of 75 MB."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
             while (await receive()).get("more_body", False):

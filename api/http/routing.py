@@ -88,11 +88,9 @@ OperationDep = Annotated[Operation, Depends(_operation_of)]
 
 
 def credential_of(connection: HTTPConnection, schemes: tuple[str, ...] = BEARER) -> str:
-    """Returns the API key or token of a request; "" without one.
-
-    A scheme with a hyphen, such as `xi-api-key`, names a header that holds only the key. The scheme
-    "" admits an Authorization header that holds only the key.
-    """
+    """Returns the API key or token of a request; "" without one. A scheme with a hyphen, such as
+    `xi-api-key`, is a header that holds only the key. The scheme "" admits a bare key in
+    `Authorization`."""
     scheme, space, credential = connection.headers.get("authorization", "").partition(" ")
     if not space:
         scheme, credential = "", scheme
@@ -173,15 +171,13 @@ class StrictRoute(APIRoute):
                 return await parse_and_handle(request, await read_json(request, self.most_bytes))
             space = services_of(request).infrastructure.bodies
             async with space.of(context.principal.workspace_id) as take:
-                body = await read_json(request, most_bytes, take)
-                return await parse_and_handle(request, body)
+                return await parse_and_handle(request, await read_json(request, most_bytes, take))
 
         async def parse_and_handle(request: Request, body: bytes) -> Response:
             context = context_of(request)
             await context.turn.take()
             parse = partial(parse_json, body, most_values=most_values)
-            is_long = len(body) > MAX_PARSED_AT_ONCE
-            value = await asyncio.to_thread(parse) if is_long else parse()
+            value = await asyncio.to_thread(parse) if len(body) > MAX_PARSED_AT_ONCE else parse()
             if of_visitors and context.principal.is_visitor and isinstance(value, dict):
                 value |= _values_of_visitor(value, of_visitors)
             note_ignored(request, unknown_fields(shape, value))

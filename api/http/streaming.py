@@ -71,11 +71,8 @@ class StreamedResponse(Response):
 
     @classmethod
     def documented(cls, model: Any, description: str) -> dict[int | str, dict[str, Any]]:
-        """Returns the `responses` of a route with this media type.
-
-        `model` describes one line of NDJSON, or the whole JSON answer; events have no schema,
-        because in OpenAPI it would describe the whole stream.
-        """
+        """Returns the `responses` of a route with this media type. `model` describes a line of
+        NDJSON, or the whole JSON answer; events have no schema."""
         return {200: {"model": model, "description": description, "content": {cls.media_type: {}}}}
 
     def __init__(

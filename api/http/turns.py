@@ -1,8 +1,6 @@
 """Turns in the event loop: few requests at a time work in this process, and addresses take turns.
-
-The loop has no priorities. A sentence of speech passes through it about a hundred times; next to 20
-list requests of another workspace, each pass took 35 ms, and the speech 2.3 s instead of 0.15 s.
-"""
+The loop has no priorities: next to 20 list requests of another workspace, each of the hundred
+passes of a spoken sentence took 35 ms, and the speech 2.3 s instead of 0.15 s."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -39,8 +37,7 @@ class Turns:
         return leave
 
     async def pay(self, address: str, spent_s: float) -> None:
-        """Accounts for work that took `spent_s` without a slot: waits for one, which then rests.
-        Raises Overloaded."""
+        """Waits for a slot, and lets it rest as if work had taken `spent_s`. Raises Overloaded."""
         give_back = await self._slots.take(address)
         asyncio.get_running_loop().call_later(spent_s * REST if self.yields else 0, give_back)
 
@@ -71,11 +68,8 @@ class Turns:
 
 
 class Turn:
-    """Turn of one request, which may take it several times.
-
-    It is held only for work of this process, not while a body arrives, a model computes, a password
-    is hashed or a response is sent.
-    """
+    """Turn of one request, which may take it several times. It is held only while this process
+    works on the request, not while a body arrives, a model computes or a response is sent."""
 
     def __init__(self, turns: Turns, address: str) -> None:
         self._turns = turns

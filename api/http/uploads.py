@@ -1,9 +1,6 @@
-"""Multipart forms with files: read as they arrive, within limits, and validated.
-
-Starlette's own `request.form()` does not bound the size of a file while it is read, accepts a body
-without its closing boundary, decodes broken UTF-8 as Latin-1, and its files have no path that the
-decoder's process could open.
-"""
+"""Multipart forms with files: read as they arrive, within limits, and validated. Starlette's own
+`request.form()` does not bound the size of a file while it is read, accepts a body without its
+closing boundary, decodes broken UTF-8 as Latin-1, and gives its files no path."""
 
 import logging
 import re
@@ -31,11 +28,10 @@ MAX_FILE_BYTES = 25 * 2**20
 FORM_BYTES = 64 * 2**10  # total of headers, boundaries and plain fields of a form
 MAX_FIELD_BYTES = 8 * 2**10
 FILE_FIELDS = frozenset(
-    {"audio", "audio_sample", "clip", "document", "file", "files", "known_speaker_references"}
-    | {"recording"}
+    "audio audio_sample clip document file files known_speaker_references recording".split()
 )
 MAX_CONTENT_TYPE = 512  # characters of the header that are read
-WRITE_BYTES = 2**20  # collected before a thread writes them
+WRITE_BYTES = 2**20  # bytes that are collected before a thread writes them
 # Bytes that count as a second of work in the event loop, so that one address uploads 70 MB/s while
 # models work. At 600 MB/s, which the loop can read, other clients' speech took 2.7 times as long.
 READ_BYTES_PER_S = 170e6
@@ -57,6 +53,12 @@ FILE = {
 }
 
 
+def file_schema(description: str) -> dict[str, Any]:
+    """Describes, for OpenAPI, a body that is one file."""
+    content = {"application/octet-stream": {"schema": {**BINARY, "description": description}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
 def form_schema(
     file_field: str,
     fields: type[BaseModel] | None = None,
@@ -64,7 +66,7 @@ def form_schema(
     *,
     is_required: bool = True,
 ) -> dict[str, Any]:
-    """Describes a form for OpenAPI, which FastAPI cannot, as routes read their forms themselves."""
+    """Describes a form for OpenAPI. FastAPI cannot: routes read their forms themselves."""
     schema: dict[str, Any] = {"type": "object"} if fields is None else fields.model_json_schema()
     schema = _inlined(schema, schema.pop("$defs", {}))
     schema["properties"] = {file_field: files, **schema.get("properties", {})}
@@ -75,8 +77,7 @@ def form_schema(
 
 
 def _inlined(part: Any, definitions: dict[str, Any]) -> Any:
-    """Copies a part of a schema with its definitions in place of references to them, which would
-    lead nowhere within the document."""
+    """Copies a part of a schema, with the definitions in place of references to them."""
     if isinstance(part, list):
         return [_inlined(item, definitions) for item in part]
     if not isinstance(part, dict):
@@ -122,10 +123,10 @@ class MultipartForm:
         return dict(self.values)
 
     def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
-        """Parses the fields into a `shape`; those named in `lists`, sent as `name` or `name[]`, are
-        lists. An empty option counts as absent, unless the option is a text that may be None.
+        """Parses the fields. Those named in `lists`, sent as `name` or `name[]`, are lists.
 
-        Raises ApiError(validation_error).
+        An empty option counts as absent, unless the option is a text that may be None. Raises
+        ApiError(validation_error).
         """
         fields: dict[str, Any] = {}
         for sent, value in self.values:
@@ -170,17 +171,13 @@ async def receive_form(
     limits: UploadLimits = UploadLimits(),
     before_large: Callable[[], Awaitable[object]] | None = None,
 ) -> AsyncGenerator[MultipartForm, None]:
-    """Receives the form of a request; its files are deleted when the block ends.
-
-    `before_large` is awaited once a body is known to exceed LARGE_BODY_BYTES, by its declared
-    length or the bytes received; it may raise to refuse the rest. Raises ApiError:
-    unsupported_media_type, file_too_large, invalid_file_count, validation_error, request_timeout,
-    overloaded.
-    """
+    """Receives the form of a request; its files are deleted when the block ends. `before_large` is
+    awaited once a body is known to exceed LARGE_BODY_BYTES; it may raise to refuse the rest. Raises
+    ApiError: unsupported_media_type, file_too_large, invalid_file_count, validation_error,
+    request_timeout, overloaded."""
     boundary = multipart_boundary(request)
     if boundary is None:
-        message = "the Content-Type must be multipart/form-data"
-        raise ApiError("unsupported_media_type", message)
+        raise ApiError("unsupported_media_type", "the Content-Type must be multipart/form-data")
     if not 1 <= len(boundary) <= 70:
         raise _invalid("the Content-Type has no usable boundary")
     async with _receiving(request, limits, limits.max_body_bytes, before_large) as (folder, chunks):
@@ -215,8 +212,7 @@ async def receive_file(
     limits: UploadLimits = UploadLimits(),
 ) -> AsyncGenerator[Path, None]:
     """Receives the body as one file, deleted when the block ends. Raises as `receive_form` does."""
-    most = limits.max_file_bytes
-    async with _receiving(request, limits, most, before_large) as (folder, chunks):
+    async with _receiving(request, limits, limits.max_file_bytes, before_large) as (folder, chunks):
         path = folder / "0"
         with path.open("wb", buffering=2 * WRITE_BYTES) as file:
             waiting = 0
@@ -370,9 +366,8 @@ class _Receiver:
 
 def multipart_boundary(request: Request) -> bytes | None:
     """Returns the boundary of a form, empty if it has none; None for another body."""
-    content_type = request.headers.get("content-type", "")
     # The parser takes 2 µs per parameter, hence 0.1 s for a header of 64 KiB.
-    kind, options = parse_options_header(content_type[:MAX_CONTENT_TYPE])
+    kind, options = parse_options_header(request.headers.get("content-type", "")[:MAX_CONTENT_TYPE])
     return options.get(b"boundary", b"") if kind == b"multipart/form-data" else None
 
 

@@ -250,11 +250,9 @@ def description(create: Create, model_id: str) -> dict[str, Any]:
 
 
 class Alignment:
-    """Timestamps of words or characters, which count from the start of each flush.
-
-    Clients add up the lengths of flushes, and take each length from the end of the last word. So
-    the last word of a flush is held back until the flush ends, and ends with the audio.
-    """
+    """Timestamps of words or characters, which count from the start of each flush. Clients take the
+    end of a flush's last word as its length; it is therefore held back until the flush ends, and
+    ends with the audio."""
 
     def __init__(self, voicing: Voicing) -> None:
         self._by_letter = voicing.timestamp_type == "CHARACTER"
@@ -271,10 +269,7 @@ class Alignment:
         return self.whole(ready)
 
     def rest(self, spoken_s: float) -> dict[str, Any] | None:
-        """Returns the `timestampInfo` of the word that was held back.
-
-        The flush ends after `spoken_s` seconds of the context's audio.
-        """
+        """Returns the `timestampInfo` of the held-back word; the flush ends at `spoken_s`."""
         words = [replace(word, end_s=max(word.end_s, spoken_s)) for word in self._held_back]
         self._held_back = ()
         info = self.whole(words)
@@ -343,10 +338,7 @@ def audio_body(data: bytes, timing: dict[str, Any] | None) -> dict[str, Any]:
 
 
 async def open_stream(voicing: Voicing, caller: Caller, *, whole: bool = False) -> SpeechStream:
-    """Opens the stream that `voicing` describes; `whole` if one WAV header precedes all audio.
-
-    Raises EngineError, PipelineError or DatabaseError.
-    """
+    """Opens a stream; `whole` puts one WAV header before all audio. Raises an error of CODED."""
     foreign = _FOREIGN_VOICES.get(voicing.voice_id)
     voice = await voice_for(voicing.voice_id, foreign, caller, "voice_id")
     audio = voicing.audio_config

@@ -27,11 +27,8 @@ from pipelines.tts.voices import AvailableVoice
 
 
 class InworldConversation(ContextsConversation):
-    """One socket.
-
-    Only invalid messages count as faults of the client. Unknown contexts do not: Inworld's client
-    names closed contexts in keep-alive messages, and closes interrupted turns twice.
-    """
+    """One socket. Unknown contexts are no faults of the client: Inworld's client names closed
+    contexts in keep-alive messages, and closes interrupted turns twice."""
 
     def __init__(self, session: SocketSession, services: Services) -> None:
         super().__init__(session, services)
@@ -128,16 +125,12 @@ class InworldConversation(ContextsConversation):
         del self._creates[context_id]
 
     def _find(self, context_id: str | None) -> SpeakingContext:
-        """Finds a context by its id, which may be left out if only one is open.
-
-        Raises ClientFault.
-        """
+        """Finds a context by its id, optional if only one is open. Raises ClientFault."""
         context = self.contexts.find(context_id)
         if context is not None:
             return context
         if context_id is not None:
-            text = f"Context {excerpt(context_id)} not found"
-            raise _fault(text, messages.NOT_FOUND, context_id)
+            raise _fault(f"Context {excerpt(context_id)} not found", messages.NOT_FOUND, context_id)
         state = "several are open" if len(self.contexts) else "there is no open context"
         raise _fault(f"context_id is required: {state}", messages.INVALID_ARGUMENT)
 
@@ -299,6 +292,5 @@ class _LineWriter:
 
 
 def _usage(stream: SpeechStream) -> dict[str, Any]:
-    model_id = stream.voice.model.id
-    usage = InworldUsage(processed_characters_count=stream.charged, model_id=model_id)
+    usage = InworldUsage(processed_characters_count=stream.charged, model_id=stream.voice.model.id)
     return {"usage": usage.model_dump(by_alias=True)}

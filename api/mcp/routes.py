@@ -1,8 +1,6 @@
-"""`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses.
-
-Up to protocol version 2025-11-25, a client cancels a call by a notification, which is matched by
-session id; in later versions it closes the connection.
-"""
+"""`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses. Up to
+protocol version 2025-11-25, clients cancel calls by notifications, which name the session; later,
+they close the connection."""
 
 import asyncio
 import json
@@ -85,9 +83,8 @@ async def receive_message(
 
 
 def check_origin(origin: str, settings: Settings) -> None:
-    """Raises ApiError(insufficient_scope) for a web page, unless its origin is that of PUBLIC_URL,
-    this machine, or among CORS_ORIGINS. The protocol demands this check against DNS rebinding.
-    Programs other than browsers send no `Origin` header."""
+    """Raises ApiError(insufficient_scope) for a web page that is not of PUBLIC_URL, this machine or
+    CORS_ORIGINS: the protocol demands a defence against DNS rebinding."""
     page = urlsplit(origin)
     is_page = page.scheme in ("http", "https")
     is_own = is_loopback(page.hostname or "") or page.netloc == urlsplit(settings.public_url).netloc

@@ -143,8 +143,7 @@ async def _voices(request: Request, arguments: VoicesArguments) -> wire.CallTool
     if arguments.language is not None:
         language = arguments.language.lower()[:2]
         voices = [voice for voice in voices if voice.speaks(language)]
-        best = [voice for voice in voices if voice.custom or voice.language == language]
-        voices = best or voices
+        voices = [voice for voice in voices if voice.custom or voice.language == language] or voices
     listed = [
         {name: getattr(voice.info, name) for name in ("name", "language", "gender", "accent")}
         | {"id": voice.id, "is_custom": voice.custom is not None}
@@ -203,8 +202,7 @@ async def _call_tool(context: Context, params: wire.CallToolRequestParams) -> wi
         raise MCPError(wire.INVALID_PARAMS, f"the tools are {', '.join(TOOLS)}")
     try:
         authenticator = services_of(request).platform.accounts.authenticator
-        principal = context_of(request).principal
-        require_scopes(authenticator, principal, (tool.scope,), visitors=False)
+        require_scopes(authenticator, context_of(request).principal, (tool.scope,), visitors=False)
         arguments = validated(tool.arguments, params.arguments or {})
         # Runs as a separate task: the SDK cancels repeatedly, which would interrupt cleanup.
         return await while_connected(request.receive, tool.run(request, arguments))

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from email_validator import EmailNotValidError, validate_email
-from fastapi import Query
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, Strict
 from starlette.requests import Request
 
@@ -18,7 +17,7 @@ from api.http.bodies import (
     Id,
     OneLine,
     Page,
-    PageQuery,
+    Paged,
     RequestModel,
     Shown,
 )
@@ -315,7 +314,7 @@ async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
 
 @account.get("/audit", summary="List the audit log, newest first")
 async def list_audit(
-    principal: PrincipalDep, platform: PlatformDep, query: Annotated[PageQuery, Query()]
+    principal: PrincipalDep, platform: PlatformDep, query: Paged
 ) -> Page[ShownEntry]:
     entries, total = await platform.accounts.audit_page(principal, query.page, query.limit)
     return query.answer([ShownEntry.model_validate(entry) for entry in entries], total)

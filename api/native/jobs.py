@@ -11,16 +11,10 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, BeforeValidator, Field
 from starlette.responses import Response
 
-from api.http.bodies import Done, Id, OneLine, Page, PageQuery, Shown, Switch, rounded
+from api.http.bodies import Done, Id, OneLine, Page, Paged, Shown, Switch, rounded
 from api.http.errors import InvalidField
 from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
-from api.http.uploads import (
-    BINARY,
-    MultipartForm,
-    UploadLimits,
-    form_schema,
-    receive_form,
-)
+from api.http.uploads import BINARY, MultipartForm, UploadLimits, form_schema, receive_form
 from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
@@ -30,12 +24,7 @@ from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import to_usd
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs import transcription as transcription_jobs
-from pipelines.jobs.book_voices import (
-    ChapterVoice,
-    chapter_voices,
-    first_voice,
-    language_warnings,
-)
+from pipelines.jobs.book_voices import ChapterVoice, chapter_voices, first_voice, language_warnings
 from pipelines.jobs.documents.book import Book, SpokenChapter, clean_title
 from pipelines.jobs.documents.document import read_document
 from pipelines.jobs.docx import MEDIA_TYPE, to_docx
@@ -342,10 +331,11 @@ async def estimate_speech(
     chosen = book.only(fields.chapters)
     chosen_ids = {id(chapter) for chapter in chosen.chapters}
     task = _task(fields, book, principal)
+    _, voices = await _voices(speech.synthesis.pipeline, replace(task, book=chosen), book)
+    read_by = {id(chapter): voice for chapter, voice in zip(book.chapters, voices, strict=True)}
 
     def estimates() -> list[ChapterEstimate]:
-        lengths = speech_jobs.estimates(task, billing)
-        chapters = zip(book.chapters, lengths, voices, strict=True)
+        chapters = zip(book.chapters, speech_jobs.estimates(task, billing), voices, strict=True)
         return [
             ChapterEstimate(
                 number=number,
@@ -355,17 +345,13 @@ async def estimate_speech(
                 estimated_seconds=round(seconds, 1),
                 extra=chapter.is_extra,
                 chosen=id(chapter) in chosen_ids,
-                language=read_by.language,
-                language_name=name_language(read_by.language).name,
-                voice=read_by.voice.info.name,
+                language=reader.language,
+                language_name=name_language(reader.language).name,
+                voice=reader.voice.info.name,
             )
-            for number, (chapter, (characters, seconds), read_by) in enumerate(chapters, start=1)
+            for number, (chapter, (characters, seconds), reader) in enumerate(chapters, start=1)
         ]
 
-    _, voices = await _voices(speech.synthesis.pipeline, replace(task, book=chosen), book)
-    read_by_chapter = {
-        id(chapter): read_by for chapter, read_by in zip(book.chapters, voices, strict=True)
-    }
     chapters = await to_thread.run_sync(estimates)
     read = [chapter for chapter in chapters if chapter.chosen]
     return SpeechJobEstimate(
@@ -376,9 +362,7 @@ async def estimate_speech(
         estimated_seconds=round(sum(chapter.estimated_seconds for chapter in read), 1),
         chapters=chapters,
         left_out=LeftOutParts.model_validate(book.left_out),
-        warnings=language_warnings(
-            chosen.chapters, [read_by_chapter[id(chapter)] for chapter in chosen.chapters]
-        ),
+        warnings=language_warnings(chosen.chapters, [read_by[id(c)] for c in chosen.chapters]),
     )
 
 
@@ -415,9 +399,7 @@ async def _voices(
 
 
 @router.get("/jobs", summary="List jobs")
-async def list_jobs(
-    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
-) -> Page[ShownJob]:
+async def list_jobs(principal: PrincipalDep, speech: SpeechDep, query: Paged) -> Page[ShownJob]:
     """Jobs come newest first, without `received`, `audio_url` and `chapters`."""
     jobs, total = await speech.jobs.page(principal, query.page, query.limit)
     return query.answer([_shown(job, speech.jobs.costs(job)) for job in jobs], total)

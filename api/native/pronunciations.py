@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 from starlette.responses import Response
 
-from api.http.bodies import Done, Id, OneLine, Page, PageQuery, RequestModel, Shown
+from api.http.bodies import Done, Id, OneLine, Page, Paged, RequestModel, Shown
 from api.http.routing import PrincipalDep, SpeechDep, make_router
 from pipelines.text.lexicon import STORED, Pronunciation, read_pls, write_pls
 from pipelines.tts.dictionaries import MAX_ENTRIES, DictionaryRef
@@ -71,7 +71,7 @@ class ShownDictionary(ListedDictionary):
 
 @router.get("/pronunciations", summary="List pronunciation dictionaries")
 async def list_dictionaries(
-    principal: PrincipalDep, speech: SpeechDep, query: Annotated[PageQuery, Query()]
+    principal: PrincipalDep, speech: SpeechDep, query: Paged
 ) -> Page[ListedDictionary]:
     rows, total = await speech.dictionaries.page(principal.workspace_id, query.page, query.limit)
     return query.answer([ListedDictionary.model_validate(row) for row in rows], total)

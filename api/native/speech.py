@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.http.bodies import NOT_BLANK, SPOKEN, RequestModel
 from api.http.errors import to_api_error
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router
+from api.http.routing import PrincipalDep, SpeechDep, make_router
 from api.http.streaming import Base64Json, NdjsonStream, encode_frames, json_line
 from api.native.pronunciations import DictionaryNames
 from models.errors import UnknownVoice
@@ -28,7 +29,6 @@ routers = (router, explanations)
 LINE_S = 0.1  # minimum audio of a line (s), except the first and the last
 TEXT_CHARACTERS = 5000
 SCRIPT_LINES = 100
-
 
 SpokenText = Annotated[
     str,
@@ -249,17 +249,16 @@ def unread_json(unread: Sequence[str]) -> dict[str, Any]:
 
 
 @router.post("/tts-synthesize", summary="Synthesise speech", response_model=SynthesisResult)
-async def synthesize(
-    body: SynthesisBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def synthesize(body: SynthesisBody, caller: CallerDep) -> Response:
     """Returns one audio file. If the client disconnects, synthesis stops.
 
     The first 20 disconnects in an hour are free; after that, the speech made so far is charged.
     """
-    synthesis = speech.synthesis
-    workspace_id = principal.workspace_id
+    synthesis = caller.speech.synthesis
+    workspace_id = caller.workspace_id
+    form = body.output_format
     plan = await synthesis.plan(body.to_request(workspace_id), workspace_id)
-    words, file = await synthesis.speak_file(plan, workspace_id, operation, body.output_format)
+    words, file = await synthesis.speak_file(plan, workspace_id, caller.operation, form)
     answer: dict[str, Any] = {
         "success": True,
         "message": "Speech synthesized successfully",
@@ -281,20 +280,18 @@ async def synthesize(
         StreamLine, "One JSON object per line: any number of `chunk`, then `complete` or `error`"
     ),
 )
-async def stream(
-    body: StreamBody, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def stream(body: StreamBody, caller: CallerDep) -> Response:
     """Streams JSON lines. The first audio is sent before the second sentence is synthesised.
 
     The concatenated audio of all lines forms one file. If the client disconnects, synthesis stops,
     and the speech made so far is charged.
     """
     # An error before the first audio sets the HTTP status, unless the voice is unknown.
-    workspace_id = principal.workspace_id
+    workspace_id = caller.workspace_id
     writer = LineWriter(body.output_format, timestamps=body.timestamps)
     try:
-        plan, first, chunks = await speech.synthesis.start_stream(
-            body.to_request(workspace_id), workspace_id, operation
+        plan, first, chunks = await caller.speech.synthesis.start_stream(
+            body.to_request(workspace_id), workspace_id, caller.operation
         )
     except (VoiceNotFound, UnknownVoice) as error:
         return NdjsonStream(_only(writer.fail(error)))

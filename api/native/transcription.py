@@ -9,9 +9,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from starlette.responses import Response
 
+from api.callers import CallerDep
 from api.http.bodies import RedactFields, Shown, Switch, rounded
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, SpeechDep, make_router, warning_header
+from api.http.routing import SpeechDep, make_router, warning_header
 from api.http.streaming import while_connected
 from api.http.uploads import UploadLimits, form_schema, receive_form
 from configs.schema.personal_data import Redaction
@@ -92,7 +93,7 @@ class LanguageList(BaseModel):
 
 
 def _all_or_ids(value: object) -> object:
-    """Converts a form's list that has only "true" or "false" to that text; keeps lists of ids."""
+    """Converts a form's list ["true"] or ["false"] to its text; keeps lists of ids."""
     only = value[0].strip().lower() if isinstance(value, list) and len(value) == 1 else value
     return only if only in ("true", "false") else value
 
@@ -185,30 +186,20 @@ class TranscriptionFields(RecordingFields):
         }
     },
 )
-async def transcribe(
-    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Response:
+async def transcribe(request: Request, caller: CallerDep) -> Response:
     """Transcribes a recording. If the client disconnects, transcription stops.
 
     The first 20 disconnects in an hour are free; after that, the whole file is charged.
 
     Without credit, a large upload is refused before it is read, a small one before it is decoded.
     """
-    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    async with receive_form(request, LIMITS, check) as received:
-        audio = received.file("audio")
+    async with receive_form(request, LIMITS, caller.check_credit) as received:
+        path = received.file("audio").path
         fields = received.read(TranscriptionFields, LISTS)
-        known_speakers = await speech.speakers.named(principal, fields.known_speakers)
+        speakers = await caller.speech.speakers.named(caller.principal, fields.known_speakers)
         marks = fields.redaction("mark")
-        work = speech.transcription.transcribe(
-            principal.workspace_id,
-            operation,
-            audio.path,
-            fields.recognition(),
-            partial(answer, fields.response_format, fields.timestamps, marks=marks),
-            known=known_speakers,
-        )
-        return await while_connected(request.receive, work)
+        to_answer = partial(answer, fields.response_format, fields.timestamps, marks=marks)
+        return await caller.transcribe(request, path, fields.recognition(), to_answer, speakers)
 
 
 @router.get("/stt/languages", summary="List the supported languages")
@@ -304,18 +295,16 @@ class Verification(Shown):
 
 
 @watermarks.post("/audio/verify", summary="Detect a watermark", openapi_extra=form_schema("audio"))
-async def verify(
-    request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
-) -> Verification:
+async def verify(request: Request, caller: CallerDep) -> Verification:
     """Detects the watermark that this service adds to speech. Returns 404 if WATERMARK is off.
 
     A negative result proves nothing: older speech and speech of other services have no watermark.
     Detection costs as much as transcription.
     """
-    check = partial(speech.transcription.check_credit, principal.workspace_id, operation)
-    async with receive_form(request, before_large=check) as form:
-        audio = form.file("audio")
+    speech = caller.speech
+    async with receive_form(request, before_large=caller.check_credit) as form:
+        path = form.file("audio").path
         work = speech.transcription.verify(
-            principal.workspace_id, operation, audio.path, speech.decoder, speech.watermarks
+            caller.workspace_id, caller.operation, path, speech.decoder, speech.watermarks
         )
         return Verification.model_validate(await while_connected(request.receive, work))

@@ -26,20 +26,13 @@ class OpenAINames:
     voices: VoiceDirectory
 
     async def speech_tier(self, model: str | None) -> Tier | None:
-        """Returns the voice tier that a speech model's name stands for, None for any tier.
-
-        Raises ApiError(model_not_found).
-        """
+        """Returns the tier of a speech model's voices, if any. Raises ApiError(model_not_found)."""
         if model is None:
             return None
-        tier = self.config.speech_models.get(model)
-        return tier or (await self._find_model(model, "tts")).tier
+        return self.config.speech_models.get(model) or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
-        """Returns the chat model that a Realtime model's name stands for, and its voice tier.
-
-        Raises ApiError(model_not_found).
-        """
+        """Returns a Realtime model's chat model and tier. Raises ApiError(model_not_found)."""
         if model in self.config.realtime_models:
             return DEFAULT_MODEL, self.config.realtime_models[model]
         return (await self._find_model(model, "chat")).id, None
@@ -59,12 +52,10 @@ class OpenAINames:
         text: str = "",
         field: str = "voice",
     ) -> AvailableVoice | None:
-        """Returns the voice by OpenAI's name, or by its name or id in this service.
-
-        `language` (ISO 639-1) is the language of the text; None detects it in `text`. `field` names
-        the field of the request in errors. Returns None if the language of the text decides. Raises
-        ApiError(voice_not_found), VoiceNotReady, EngineLost or DatabaseUnavailable.
-        """
+        """Returns the voice by OpenAI's name, or by its name or id in this service; None if the
+        language decides. `language` (ISO 639-1) is that of the text, or None to detect it in
+        `text`. Errors name `field`. Raises ApiError(voice_not_found), VoiceNotReady, EngineLost or
+        DatabaseUnavailable."""
         if wanted is None:
             return None
         openai_voice = self.config.voices.get(wanted.strip().lower())
@@ -115,10 +106,8 @@ def unknown_model(kind: ModelKind | None = None) -> ApiError:
 
 
 def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, list[str]]:
-    """Returns OpenAI's model names by the id of the model that they stand for.
-
-    A voice is always spoken by its own model, whatever model the request names.
-    """
+    """Returns OpenAI's model names by the id of the model that they stand for. A voice is always
+    spoken by its own model, whatever model the request names."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     speaking = [info for info in models if info.kind == "tts"]
     for name, tier in config.speech_models.items():
@@ -137,8 +126,7 @@ def aliases_of(config: OpenAIConfig, models: Sequence[ModelInfo]) -> dict[str, l
 def _stand_in(
     openai_voice: OpenAIVoice, tier: Tier | None, language: str, voices: list[AvailableVoice]
 ) -> AvailableVoice | None:
-    """Returns the first configured substitute that speaks the language, else a voice of the same
-    gender in that language."""
+    """Returns the first substitute that speaks the language, else its first voice of the gender."""
     for ref in openai_voice.refs(tier):
         for voice in voices:
             is_substitute = (voice.info.engine, voice.info.key) == (ref.engine, ref.key)

@@ -124,11 +124,7 @@ DOCUMENTED = audio_answers(
 DOCUMENTED["responses"][200]["content"]["text/event-stream"] = {}
 
 
-@router.post(
-    "/openai/v1/audio/speech",
-    summary="Stream speech, for OpenAI's clients",
-    **DOCUMENTED,
-)
+@router.post("/openai/v1/audio/speech", summary="Stream speech, for OpenAI's clients", **DOCUMENTED)
 async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
     """Sends the first audio before the second sentence is synthesised.
 
@@ -156,8 +152,7 @@ async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
     plan, first, rest = await synthesis.start_stream(request, workspace_id, caller.operation)
     answer: StreamedResponse
     if body.stream_format == "sse":
-        characters = synthesis.characters(plan)
-        writer = EventWriter(body.response_format, characters, plan.voice.info.name)
+        writer = EventWriter(body.response_format, synthesis.characters(plan), plan.voice.info.name)
         answer = EventStream(encode_frames(first, rest, writer), rest)
     else:
         bytes_writer = BytesWriter(partial(open_speech_encoder, body.response_format))

@@ -151,8 +151,7 @@ async def _transcribe(request: Request, caller: Caller, *, translate: bool) -> R
         if sum(upload.field == "file" for upload in form.files) > 1:
             raise ApiError("invalid_file_count", "at most 1 file can be sent", param="file")
         if translate:
-            translation = form.read(OpenAITranslationFields)
-            fields = OpenAITranscriptionFields(**translation.model_dump())
+            fields = OpenAITranscriptionFields(**form.read(OpenAITranslationFields).model_dump())
         else:
             fields = form.read(OpenAITranscriptionFields, _LISTS)
         profile = await _profile(fields.model, caller.speech.openai)
@@ -172,8 +171,7 @@ async def _transcribe(request: Request, caller: Caller, *, translate: bool) -> R
 async def _known_speakers(
     caller: Caller, names: list[str], clips: list[Path]
 ) -> tuple[SpeakerVoice, ...]:
-    """Returns the voice of each named speaker from a clip; stores nothing. Raises InvalidField,
-    Overloaded or EngineError."""
+    """Returns each named speaker's voice. Raises InvalidField, Overloaded or EngineError."""
     if len(clips) != len(names) or len(set(map(str.casefold, names))) != len(names):
         message = f"send one distinct name for each of {REFERENCES}"
         raise InvalidField("known_speaker_names", message)
@@ -200,10 +198,7 @@ def _decode_url(path: Path) -> None:
 
 
 async def _profile(model: str, names: OpenAINames) -> ProfileName:
-    """Returns the decoding profile of that name, or `general` for the name of a model.
-
-    Raises ApiError(model_not_found).
-    """
+    """Returns a decoding profile, `general` for a model. Raises ApiError(model_not_found)."""
     if model in get_args(ProfileName):
         return cast(ProfileName, model)
     await names.check_transcriber(model)
@@ -234,8 +229,7 @@ def _whole_answer(
         case "text":
             return PlainTextResponse(f"{transcript.text}\n", headers=headers)
         case "srt":
-            srt = to_srt(transcript.turns, transcript.language)
-            return PlainTextResponse(srt, headers=headers)
+            return PlainTextResponse(to_srt(transcript.turns, transcript.language), headers=headers)
         case "vtt":
             vtt = to_vtt(transcript.turns, transcript.language)
             return Response(vtt, headers=headers, media_type="text/vtt")

@@ -160,15 +160,16 @@ async def create_voice(
     The recording is cut into files of the length that `POST /voices` takes. The price is that of
     `POST /voices`.
     """
-    async with receive_clips(request, principal, voices.custom, operation, "audio_sample") as clips:
-        if clips.form.fields.get("type") == "prompt":
+    clips = receive_clips(request, principal, voices.custom, operation, "audio_sample")
+    async with clips as (form, create):
+        if form.fields.get("type") == "prompt":
             raise InvalidField("type", "must be audio_sample: voices cannot be made from a text")
-        fields = clips.form.read(AudioVoiceFields)
+        fields = form.read(AudioVoiceFields)
         consent_id = _uuid_of(fields.consent, "consent")
         consent = await voices.consents.get(principal.workspace_id, consent_id)
         new = new_voice(request, VoiceFields(**fields.model_dump(exclude={"consent", "type"})))
         reader = voices.consents.reader(consent)
-        voice = await clips.create(replace(new, consent=consent.phrase, reader=reader))
+        voice = await create(replace(new, consent=consent.phrase, reader=reader))
     created_at = datetime.fromisoformat(voice.created_at)
     return AudioVoice(id=voice.id, name=voice.name, created_at=int(created_at.timestamp()))
 

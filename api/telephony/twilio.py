@@ -1,8 +1,6 @@
-"""Telephone calls over Twilio Media Streams, translated to and from a Realtime conversation.
-
-Twilio plays the audio that it receives, and returns marks that tell how much the caller has heard.
-Messages: https://www.twilio.com/docs/voice/media-streams/websocket-messages
-"""
+"""Telephone calls over Twilio Media Streams, translated to and from a Realtime conversation. Twilio
+returns marks that tell how much of the audio the caller has heard. Messages:
+https://www.twilio.com/docs/voice/media-streams/websocket-messages"""
 
 import json
 from typing import Annotated, Any, Literal, Self
@@ -176,12 +174,8 @@ class TwilioConversation(Conversation):
 
 
 def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
-    """Serialises a message to Twilio.
-
-    `media` is audio to play (mu-law in base64), `mark` is returned once the audio before it was
-    played, and `clear` discards audio that was not played yet. Twilio does not define `error`: it
-    logs a warning and plays on.
-    """
+    """Serialises a message to Twilio, which returns marks once the audio before them was played,
+    drops its audio after `clear`, and only logs `error`."""
     return json_text({"event": event, **body})
 
 

@@ -40,7 +40,7 @@ class SpokenCommand(SocketListener):
         await self.start(SessionOptions(recognition=recognition, interim_ms=interim_ms))
 
     async def accept(self, samples: WyomingEvent, payload: bytes) -> None:
-        """Takes audio. Raises ClientFault, or InsufficientCredit, and then drops the audio."""
+        """Takes audio. Raises ClientFault, or InsufficientCredit; the audio is then dropped."""
         audio_format = samples.rate, samples.width, samples.channels
         if self._format not in (None, audio_format):
             raise ClientFault(f"{samples.type}: the format differs from that of the earlier audio")

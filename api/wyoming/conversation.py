@@ -1,7 +1,4 @@
-"""The Wyoming protocol over one connection, in which each event is a binary message of the session.
-
-This module describes the service to clients, and lets the chat model answer the user.
-"""
+"""The Wyoming protocol over one connection, in which each event is a binary message."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -52,8 +49,7 @@ Memory: TypeAlias = TtlCache[str, list[ChatMessage]]
 
 
 async def info_event(services: Services, workspace_id: int) -> bytes:
-    """Describes the programs (recognition, speech, chat) for which a model is deployed. Raises
-    DatabaseUnavailable."""
+    """Describes the programs for which a model is deployed. Raises DatabaseUnavailable."""
     url = services.infrastructure.settings.public_url
     models: dict[str, list[dict[str, Any]]] = {}
     for model in await services.infrastructure.models.models():
@@ -152,7 +148,7 @@ async def answer(
 
 
 async def _clauses(deltas: AsyncIterator[GenerationDelta]) -> AsyncIterator[str]:
-    """Yields the answer without markup, cut only outside of markup."""
+    """Yields the answer in pieces, without markup, and never cut within markup."""
     splitter = ClauseSplitter(FALLBACK_LANGUAGE)
     reasoning = ReasoningFilter()
     async for delta in deltas:

@@ -1,9 +1,6 @@
-"""Events of the Wyoming protocol (https://github.com/OHF-Voice/wyoming).
-
-An event is a line of JSON, followed by more JSON and by bytes, whose lengths are in the line. The
-package `wyoming` does not limit these lengths, so it is not used here. Unknown events of clients
-are ignored, as the protocol demands.
-"""
+"""Events of the Wyoming protocol (https://github.com/OHF-Voice/wyoming): a line of JSON, then more
+JSON and bytes, whose lengths are in the line. The package `wyoming` does not limit these lengths,
+so it is not used. Unknown events are ignored, as the protocol demands."""
 
 import asyncio
 import re

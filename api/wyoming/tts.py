@@ -92,8 +92,7 @@ class SpokenTexts:
         return not (self._growing is None and (self._context is None or self._context.is_idle))
 
     async def accept(self, event: WyomingEvent) -> None:
-        """Takes a whole text, or the start, a part or the end of a streamed text. Raises
-        ClientFault."""
+        """Takes a whole text, or the start, a part or the end of one. Raises ClientFault."""
         growing = self._growing
         if event.type == "synthesize":
             if growing is not None:
@@ -185,8 +184,7 @@ def _rate_of(voice: AvailableVoice) -> int:
 
 
 def _ready(text: GrowingText) -> int:
-    """Returns how many characters are complete sentences. Raises ContextFault if the text is too
-    long."""
+    """Returns the number of characters in complete sentences. Raises ContextFault for too many."""
     if text.has_failed:
         return len(text.waiting)
     if len(text.waiting) > BUFFER_CHARACTERS:

@@ -82,11 +82,6 @@ class Turns:
         )
 
     @property
-    def core_s_per_turn(self) -> float:
-        models = sum(stage.core_s for stage in self.stages.values())
-        return models + (self.gateway_cores + self.other_cores) * self.cycle_s
-
-    @property
     def sessions_of_gateway(self) -> int:
         """By its core, or by its sockets, which are to be set to it over GATEWAY_FULL for that."""
         by_core = GATEWAY_BUSY / max(self.gateway_cores, 1e-9)

@@ -154,7 +154,7 @@ class TimedStream(TokenStream):
 async def serve(engine: TokenEngine, requests: Sequence[GenerationRequest]) -> tuple[float, float]:
     """Tokens a second of all streams together, and the median time to a first token in seconds."""
     firsts: list[float] = []
-    submit = engine._submit
+    submit = engine._batch.submit
 
     def submit_timed(request: TokenRequest) -> TokenStream:
         return TimedStream(submit(request), firsts)
@@ -165,7 +165,7 @@ async def serve(engine: TokenEngine, requests: Sequence[GenerationRequest]) -> t
             tokens = delta.usage.completion_tokens if delta.usage else tokens
         return tokens
 
-    with patch.object(engine, "_submit", submit_timed):
+    with patch.object(engine._batch, "submit", submit_timed):
         began = time.perf_counter()
         tokens = sum(await asyncio.gather(*map(answer, requests)))
         took_s = time.perf_counter() - began

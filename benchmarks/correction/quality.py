@@ -46,24 +46,22 @@ def main() -> None:
     options.add_argument("--jfleg", type=Path, help="a copy of JFLEG's repository to measure with")
     options.add_argument("--german", action="store_true", help="German sentences")
     options.add_argument("--write", type=Path, help="a file for the answers, in tokens")
-    options.add_argument("--clean", type=int, default=CLEAN, help="number of clean sentences")
     options.add_argument("--texts", type=Path, help="a file of clean sentences to measure alone")
-    options.add_argument("--first", type=int, help="number of faulty sentences; all by default")
     options.add_argument("--tone", help="tone of the corrections")
     options.add_argument("--verbose", action="store_true", help="print unexpected results")
     arguments = begin(options, "harper-py", "symspellpy", "xllamacpp")
     with corrector_of(arguments) as corrector:
         if arguments.texts is not None:
-            texts = arguments.texts.read_text("utf-8").splitlines()[: arguments.clean]
+            texts = arguments.texts.read_text("utf-8").splitlines()
             clean = [CleanSentence(text, ()) for text in texts]
             measure_clean(corrector, clean, verbose=arguments.verbose)
             return
-        faulty = faulty_sentences(arguments)[: arguments.first]
+        faulty = faulty_sentences(arguments)
         corrector.correct("This is to warm up, and it dont count.")
         corrector.correct("Das ist zum Aufwärmen, und es zähle nicht.")
         outputs = measure_faulty(corrector, faulty, verbose=arguments.dev or arguments.verbose)
         if not arguments.dev and not arguments.german:
-            clean = list(clean_sentences(arguments.clean))
+            clean = list(clean_sentences(CLEAN))
             measure_clean(corrector, clean, verbose=arguments.verbose)
     if arguments.write is not None:
         arguments.write.write_text("".join(f"{jfleg.separated(text)}\n" for text in outputs))

@@ -9,7 +9,12 @@ from typing import Any
 
 from benchmarks.harness.speech import store
 from configs.load import load_yaml
-from configs.schema.transcription import ListeningConfig, ProfileName, load_profiles
+from configs.schema.transcription import (
+    DecodingProfile,
+    ListeningConfig,
+    ProfileName,
+    load_profiles,
+)
 from models.audio import Pcm
 from models.base import ModelInfo
 from models.registry import STT, VAD, load, load_model
@@ -84,10 +89,7 @@ async def transcribe(
 
 
 def transcribe_alone(
-    engine: STTEngine,
-    pcm: Pcm,
-    language: str | None = "en",
-    options: RecognitionOptions = PLAIN,
+    engine: STTEngine, pcm: Pcm, language: str | None = "en", options: RecognitionOptions = PLAIN
 ) -> str:
     """The text of the engine alone."""
     (transcript,) = engine.transcribe([TranscriptionRequest(pcm, language, options=options)])
@@ -101,9 +103,7 @@ def speech_segments(pcm: Pcm, *, min_speech_ms: int, min_silence_ms: int) -> lis
         vad.probabilities(pcm),
         vad.capabilities.frame_samples,
         len(pcm),
-        threshold=0.5,
-        min_speech_ms=min_speech_ms,
-        min_silence_ms=min_silence_ms,
+        DecodingProfile(min_speech_ms=min_speech_ms, min_silence_ms=min_silence_ms),
     )
 
 

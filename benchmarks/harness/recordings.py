@@ -62,10 +62,7 @@ def faster_whisper(**options: Any) -> WhisperModel:
 def transcribe_plainly(model: WhisperModel, pcm: Pcm, language: str = "en", **options: Any) -> str:
     """The transcript of the library, by default with a beam of 5."""
     segments, _ = model.transcribe(
-        pcm,
-        language=language,
-        condition_on_previous_text=False,
-        **{"beam_size": 5, **options},
+        pcm, language=language, condition_on_previous_text=False, **{"beam_size": 5, **options}
     )
     return " ".join(segment.text.strip() for segment in segments)
 

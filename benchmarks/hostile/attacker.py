@@ -83,11 +83,7 @@ def attack(*, cheap: bool = False) -> Callable[[Run], Run]:
 
 
 def looped_attack(
-    *,
-    loops: int,
-    accounts: int = 0,
-    plan: str | None = None,
-    cheap: bool = False,
+    *, loops: int, accounts: int = 0, plan: str | None = None, cheap: bool = False
 ) -> Callable[[Work], Work]:
     """Register an attack that is the body of a loop: as many loops run at once.
 
@@ -127,10 +123,7 @@ class RawConnection:
     """Bytes to and from the service over TCP; counts the status of the first answer."""
 
     def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        outcomes: Counter[str],
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outcomes: Counter[str]
     ) -> None:
         self.reader = reader
         self.writer = writer

@@ -95,12 +95,6 @@ class Watch:
             left = [database.execute(query, (email,)).fetchone() for email in emails]
         return sum(SIGN_UP_MICRO_USD - row[0] for row in left if row is not None)
 
-    def held_micro_usd(self) -> int:
-        """What is set aside for work that goes on, of all accounts."""
-        with closing(self._database()) as database:
-            held: int = database.execute("SELECT sum(held) FROM account").fetchone()[0]
-        return held
-
     def _database(self) -> sqlite3.Connection:
         file = f"file:{self._service.data / 'antiphon.db'}?mode=ro"
         return sqlite3.connect(file, uri=True, timeout=30)

@@ -3,16 +3,15 @@
 `python -m benchmarks.stt.back_channels` says both with this service's voices, in four languages, to
 a live session with the recogniser of the service, without the agent's echo, and applies the
 service's own rule to its interim, eager and final texts. In each session the user has asked
-something before, as before any answer of an agent; `--language` fixes the language in its place.
-Every text is decoded in time, as on an idle machine. A cough is a burst of noise with the decay
-of one: not a recording. Voices and words of the held-out half are others than those of the tuned.
+something before, as before any answer of an agent. Every text is decoded in time, as on an idle
+machine. A cough is a burst of noise with the decay of one: not a recording. Voices and words of the
+held-out half are others than those of the tuned.
 """
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,9 @@ class Caller:
         self._model = model
         self._texts: list[Heard] = []
 
-    def options(self, languages: tuple[str, ...]) -> SessionOptions:
+    def options(self) -> SessionOptions:
         return SessionOptions(
-            recognition=RecognitionOptions(languages=languages, words=True),
+            recognition=RecognitionOptions(words=True),
             interim_ms=JUDGING_MS,
             turns=SemanticTurns(),
             expected_sounds=self._expected,
@@ -116,16 +115,13 @@ def sounds(half: str, language: str, words: dict[str, Any]) -> Iterator[tuple[st
             yield "coughs", words["voices"][0], "", cough(number + COUGHS * (half == "tuned"))
 
 
-async def texts_of(
-    pipeline: LiveTranscriptionPipeline, question: Pcm | None, languages: tuple[str, ...], pcm: Pcm
-) -> list[Heard]:
+async def texts_of(pipeline: LiveTranscriptionPipeline, question: Pcm, pcm: Pcm) -> list[Heard]:
     """What a session makes of a sound while the agent answers the question."""
     model = pipeline.transcriber
     assert isinstance(model, CountingModel)
     caller = Caller(model)
-    async with live_session(pipeline, caller.options(languages), caller.emit) as session:
-        if question is not None:
-            await caller.say(session, question)
+    async with live_session(pipeline, caller.options(), caller.emit) as session:
+        await caller.say(session, question)
         caller.agent_speaks = True
         return await caller.say(session, pcm)
 
@@ -133,8 +129,6 @@ async def texts_of(
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--half", nargs="*", default=HALVES, choices=HALVES)
-    options.add_argument("--language", action="store_true", help="of the session is fixed")
-    options.add_argument("--keep", type=Path, help="folder for what was heard")
     arguments = begin(options)
     detector = load(TURN_DETECTION, "turn_detection/smart_turn", store())
     pipeline = live_pipeline(
@@ -143,22 +137,15 @@ def main() -> None:
     halves = yaml.safe_load(WORDS.read_text("utf-8"))
     for half in arguments.half:
         stopped: dict[str, dict[str, list[bool]]] = {kind: defaultdict(list) for kind in KINDS}
-        rows = []
         for language, words in halves[half].items():
             text = MARKS.sub(" ", load_sentences()[half][language][0])
             questions = {voice: speak(text, voice, language) for voice in words["voices"]}
             for kind, voice, text, pcm in sounds(half, language, words):
-                question = None if arguments.language else questions[voice]
-                languages = (language,) if arguments.language else ()
-                texts = asyncio.run(texts_of(pipeline, question, languages, pcm))
+                texts = asyncio.run(texts_of(pipeline, questions[voice], pcm))
                 stops = any(interrupts(part, "") for part in texts)
                 stopped[kind][language].append(stops)
-                rows.append((kind, language, voice, text, [asdict(part) for part in texts]))
                 if stops != (kind == "interruptions"):
                     print(f"  wrong: {text!r} was heard as {[part.text for part in texts]}")
-        if arguments.keep is not None:
-            file = arguments.keep / f"{half}.json"
-            file.write_text(json.dumps(rows, indent=1, ensure_ascii=False))
         for kind, counts in stopped.items():
             each = [f"{language} {sum(some)} of {len(some)}" for language, some in counts.items()]
             total = [stops for some in counts.values() for stops in some]

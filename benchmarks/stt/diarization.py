@@ -41,7 +41,6 @@ from benchmarks.harness.recognition import (
 from benchmarks.harness.recordings import recordings_by_speaker
 from benchmarks.harness.report import begin, p50_p95, parser
 from benchmarks.harness.speech import HALVES, half_of, levels, noise, silence, store, trimmed
-from configs.schema.transcription import ProfileName, load_profiles
 from models.audio import Pcm
 from models.registry import SPEAKER, load
 from models.stt.base import STT_SAMPLE_RATE
@@ -55,6 +54,9 @@ from tests.local_ports import LocalSTTModel
 TURN_S = (1.5, 8.0)
 PAUSE_S = (0.2, 1.0)
 COLLAR_S = 0.25
+MIX_S = 60.0  # of each mix, about
+MIXES = 10  # at most, of each number of speakers
+SEED = 1
 STEP_S = 0.01
 SEARCH_S = 0.4  # a turn ends at the quietest place within this time of its drawn end
 WITH_SPEAKERS = RecognitionOptions("en", speakers=True)
@@ -105,9 +107,9 @@ class Recogniser:
         self._files = file_pipeline(model)
         self._sessions = live_pipeline(model)
 
-    def transcribe(self, pcm: Pcm, profile: ProfileName = "general") -> tuple[Turn, ...]:
+    def transcribe(self, pcm: Pcm) -> tuple[Turn, ...]:
         """The turns of a recording."""
-        transcript = asyncio.run(transcribe(self._files, pcm, WITH_SPEAKERS, profile))
+        transcript = asyncio.run(transcribe(self._files, pcm, WITH_SPEAKERS))
         return turns_of(transcript)
 
     def listen(
@@ -147,12 +149,7 @@ def _parse() -> argparse.Namespace:
     options.add_argument("--only", nargs="+", help="names of speakers")
     options.add_argument("--speakers", type=int, nargs="+", default=[1, 2, 3, 4], help="in a mix")
     options.add_argument("--finals", action="store_true", help="also in real time")
-    options.add_argument("--mixes", type=int, default=10, help="of each number of speakers")
     options.add_argument("--three-turns", type=int, default=0, help="number of clips")
-    options.add_argument("--seconds", type=float, default=60.0, help="of each mix, about")
-    options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--profile", choices=list(load_profiles()), default="general")
-    options.add_argument("--verbose", action="store_true", help="print a line for each mix")
     return begin(options)
 
 
@@ -160,10 +157,10 @@ def measure(recogniser: Recogniser, recordings: Recordings, arguments: argparse.
     file_scores: dict[int, list[Score]] = defaultdict(list)
     live_scores: dict[int, list[Score]] = defaultdict(list)
     late_s: dict[bool, list[float]] = {True: [], False: []}
-    for names in groups(sorted(recordings), arguments):
-        draw = random.Random(f"{arguments.seed} {' '.join(names)}")
-        mix = mix_turns({name: recordings[name] for name in names}, arguments.seconds, draw)
-        file_score = score_of(mix.turns, recogniser.transcribe(mix.pcm, arguments.profile))
+    for names in groups(sorted(recordings), arguments.speakers):
+        draw = random.Random(f"{SEED} {' '.join(names)}")
+        mix = mix_turns({name: recordings[name] for name in names}, MIX_S, draw)
+        file_score = score_of(mix.turns, recogniser.transcribe(mix.pcm))
         file_scores[file_score.speakers].append(file_score)
         finals = recogniser.listen(mix.pcm, recogniser.speakers)
         live_score = score_of(mix.turns, live_turns(finals))
@@ -173,12 +170,6 @@ def measure(recogniser: Recogniser, recordings: Recordings, arguments: argparse.
             for speakers in ways if len(late_s[True]) % 2 else reversed(ways):
                 finals = recogniser.listen(mix.pcm, speakers, in_real_time=True)
                 late_s[speakers is not None] += [final.latency_s for final in finals]
-        if arguments.verbose:
-            print(
-                f"{' '.join(names)}: found {file_score.found}, error {file_score.error_rate:.1%}; "
-                f"live {live_score.found}, {live_score.error_rate:.1%}, "
-                f"confused {live_score.confused:.1f} s"
-            )
     for title, scores in (("file", file_scores), ("live", live_scores)):
         for count, some in sorted(scores.items()):
             report(f"{title}, {count} speakers", some)
@@ -189,12 +180,12 @@ def measure(recogniser: Recogniser, recordings: Recordings, arguments: argparse.
         print(f"finals {name} labels: {len(seconds)}, {p50_p95(seconds)} late")
 
 
-def groups(names: Sequence[str], arguments: argparse.Namespace) -> Iterator[tuple[str, ...]]:
-    """At most `--mixes` groups of each number of speakers."""
-    for size in arguments.speakers:
+def groups(names: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    """At most MIXES groups of each number of speakers."""
+    for size in sizes:
         all_groups = list(combinations(names, size))
-        random.Random(arguments.seed).shuffle(all_groups)
-        yield from all_groups[: arguments.mixes]
+        random.Random(SEED).shuffle(all_groups)
+        yield from all_groups[:MIXES]
 
 
 def report(title: str, scores: Sequence[Score]) -> None:

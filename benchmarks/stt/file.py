@@ -18,7 +18,7 @@ from pathlib import Path
 import jiwer
 from faster_whisper import WhisperModel
 
-from benchmarks.harness.recognition import transcribe_alone
+from benchmarks.harness.recognition import MODEL, transcribe_alone
 from benchmarks.harness.recordings import audio_files, read_pcm, transcribe_plainly
 from benchmarks.harness.report import begin, parser
 from benchmarks.harness.speech import KEPT, plain_words, store
@@ -28,6 +28,8 @@ from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
 from models.stt.whisper.engine import WhisperEngine
 
+CLIP_S = (3.0, 10.0)
+MOST_CLIPS = 200
 SAMPLES_PACKAGE = "pytest-audioeval==0.1.3"
 SAMPLES_SHA256 = "8b97369347232d43180dd9860189c547ccc8dedb42b7c21d511ddc5a05ef7ecc"
 
@@ -48,13 +50,9 @@ class Clip:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("folders", nargs="*", type=Path)
-    options.add_argument("--config", default="stt/whisper_base")
-    options.add_argument("--min-seconds", type=float, default=3.0)
-    options.add_argument("--max-seconds", type=float, default=10.0)
-    options.add_argument("--limit", type=int, default=200, help="at most so many clips")
     options.add_argument("--language", default="en", help="of clips whose folder names none")
     arguments = begin(options)
-    config = load_yaml(WhisperConfig, arguments.config)
+    config = load_yaml(WhisperConfig, MODEL)
     engine = WhisperEngine(config, store())
     library = WhisperModel(
         str(store().folder(config.artefact)),
@@ -63,9 +61,7 @@ def main() -> None:
         cpu_threads=config.threads * config.workers,  # all for one call, its fastest on this load
         local_files_only=True,
     )
-    clips = find_clips(
-        arguments.folders, arguments.language, arguments.min_seconds, arguments.max_seconds
-    )[: arguments.limit]
+    clips = find_clips(arguments.folders, arguments.language, *CLIP_S)[:MOST_CLIPS]
     if not clips:
         raise SystemExit("no clips of that length; name a folder of audio files")
     judged_by_beam = sum(not clip.reference for clip in clips)

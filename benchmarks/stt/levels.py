@@ -4,8 +4,8 @@ against those of the same recordings as they are.
 `python -m benchmarks.stt.levels [FOLDER]` takes the sentences of `benchmarks.stt.lost_speech`:
 those of `passages.yaml`, spoken by voices of the service, and the recordings of FOLDER. Half of
 them are for tuning (`--half tuned`). Each is changed in every way of CHANGES and transcribed as a
-file and, with `--live`, as a stream. Results lie in KEPT, so that an interrupted run goes on where
-it stopped; they are those of a `--label`.
+file. Results lie in KEPT, so that an interrupted run goes on where it stopped; they are those of a
+`--label`.
 """
 
 import argparse
@@ -19,27 +19,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.recognition import (
-    LIVE_ENGLISH,
-    file_pipeline,
-    live_pipeline,
-    live_session,
-    transcribe,
-)
+from benchmarks.harness.recognition import file_pipeline, transcribe
 from benchmarks.harness.recordings import recorded_sentences, word_error_rate
 from benchmarks.harness.report import begin, parser
 from benchmarks.harness.speech import HALVES, KEPT, KeptResults, plain_words
 from benchmarks.stt.lost_speech import passages
 from models.audio import Pcm
 from models.stt.base import STT_SAMPLE_RATE
-from pipelines.audio.decode.stream import LiveAudio
 from pipelines.audio.decode.worker import decode
 from pipelines.audio.encode.encoder import wav_header
-from pipelines.stt.decoding import SessionOptions
-from pipelines.stt.events import LiveEvent, LiveTranscript
 
 Channels = NDArray[np.floating]  # [n], or [2, n]
-PIECE = 3200  # bytes of a stream
 
 
 def _quieter(decibels: float) -> Callable[[Pcm], Channels]:
@@ -73,30 +63,24 @@ def main() -> None:
     options.add_argument("--kept", type=Path, default=KEPT / "levels")
     options.add_argument("--label", default="now", help="of the results, which are kept under it")
     options.add_argument("--limit", type=int, default=24, help="sentences of each source")
-    options.add_argument("--changes", nargs="+", choices=list(CHANGES), default=list(CHANGES))
-    options.add_argument("--live", action="store_true", help="also as streams")
     arguments = begin(options)
     sentences = _sentences(arguments)
     texts = [text for text, _ in sentences]
     results = KeptResults(arguments.kept / f"{arguments.half}-{arguments.label}.jsonl")
-    recognisers = {"file": _transcribe_file, "live": _transcribe_stream}
-    for kind in ("file", "live") if arguments.live else ("file",):
-        clean: float | None = None
-        for change in arguments.changes:
-            transcripts = []
-            for number, (_, pcm) in enumerate(sentences):
-                channels = np.atleast_2d(CHANGES[change](pcm))
-                work = partial(recognisers[kind], channels)
-                transcripts.append(results.get(f"{kind} {change} {number}", work))
-            errors = 100 * word_error_rate(texts, transcripts)
-            clean = errors if change == "clean" else clean
-            more = errors - (errors if clean is None else clean)
-            empty = sum(not plain_words(transcript) for transcript in transcripts)
-            print(
-                f"{kind} {change:22} word errors {errors:6.2f} % ({more:+.2f} points), "
-                f"{empty} of {len(transcripts)} empty",
-                flush=True,
-            )
+    clean: float | None = None
+    for change, changed in CHANGES.items():
+        transcripts = []
+        for number, (_, pcm) in enumerate(sentences):
+            work = partial(_transcribe, np.atleast_2d(changed(pcm)))
+            transcripts.append(results.get(f"{change} {number}", work))
+        errors = 100 * word_error_rate(texts, transcripts)
+        clean = errors if clean is None else clean
+        empty = sum(not plain_words(transcript) for transcript in transcripts)
+        print(
+            f"{change:22} word errors {errors:6.2f} % ({errors - clean:+.2f} points), "
+            f"{empty} of {len(transcripts)} empty",
+            flush=True,
+        )
 
 
 def _sentences(arguments: argparse.Namespace) -> list[tuple[str, Pcm]]:
@@ -124,7 +108,7 @@ def _pcm16(channels: Channels) -> bytes:
     return (np.clip(channels, -1, 1) * 32767).round().astype("<i2").T.tobytes()
 
 
-def _transcribe_file(channels: Channels) -> str:
+def _transcribe(channels: Channels) -> str:
     data = _pcm16(channels)
     header = bytearray(wav_header(STT_SAMPLE_RATE, len(data)))
     header[22:24] = len(channels).to_bytes(2, "little")
@@ -134,26 +118,6 @@ def _transcribe_file(channels: Channels) -> str:
     decode(job, BytesIO(bytes(header) + data), target)
     pcm = np.frombuffer(target.getvalue(), np.float32)
     return asyncio.run(transcribe(file_pipeline(), pcm)).text
-
-
-def _transcribe_stream(channels: Channels) -> str:
-    return asyncio.run(_stream(_pcm16(channels), len(channels)))
-
-
-async def _stream(data: bytes, channels: int) -> str:
-    audio = LiveAudio()
-    texts: list[str] = []
-
-    async def emit(event: LiveEvent) -> None:
-        if isinstance(event, LiveTranscript) and event.final:
-            texts.append(event.text)
-
-    async with live_session(live_pipeline(), SessionOptions(LIVE_ENGLISH), emit) as session:
-        for start in range(0, len(data), PIECE):
-            piece = data[start : start + PIECE]
-            await session.accept_pcm(audio.accept_bytes(piece, "linear", 16_000, 2, channels))
-        await session.accept_pcm(audio.flush())
-    return " ".join(filter(None, texts))
 
 
 if __name__ == "__main__":

@@ -62,8 +62,6 @@ def main() -> None:
     options.add_argument("folder", type=Path)
     options.add_argument("--recordings", type=int, default=10)
     options.add_argument("--half", choices=["tuned", "held_out", "both"], default="both")
-    options.add_argument("--kinds", nargs="+", help="of prompts; by default all")
-    options.add_argument("--verbose", action="store_true", help="print each trial")
     arguments = begin(options)
     pipeline = file_pipeline()
     halves = yaml.safe_load(Path(__file__).with_name("prompts.yaml").read_text("utf-8"))
@@ -72,8 +70,6 @@ def main() -> None:
     _transcribe(pipeline, recordings[0].pcm, "")  # warm
     for half, prompts in halves.items():
         for kind, prompt in prompts.items():
-            if arguments.kinds and kind not in arguments.kinds:
-                continue
             for number, recording in enumerate(recordings):
                 own = ("tuned", "held_out")[number % 2]
                 if arguments.half not in ("both", half) or arguments.half not in ("both", own):
@@ -88,9 +84,6 @@ def main() -> None:
                     prompt_first=len(trials) % 2 == 1,
                 )
                 trials.append(trial)
-                if arguments.verbose:
-                    line = (kind, recording.name, f"{trial.ratio:.2f}", trial.leaked)
-                    print(" | ".join([*line, trial.prompted]), flush=True)
     for half in ("tuned", "held_out", "all"):
         if some := [trial for trial in trials if half in (trial.half, "all")]:
             _print(half, some)

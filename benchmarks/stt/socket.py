@@ -125,11 +125,7 @@ def end_of_sound(pcm: Pcm) -> float:
 
 
 async def converse(
-    address: str,
-    utterances: Sequence[Utterance],
-    speakers: int,
-    turns: int,
-    interim_ms: int | None,
+    address: str, utterances: Sequence[Utterance], speakers: int, turns: int, interim_ms: int | None
 ) -> list[Session]:
     chance = random.Random(speakers)
     sessions = []

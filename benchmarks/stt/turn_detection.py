@@ -41,7 +41,7 @@ from pipelines.stt.endpointing import (
     TurnPolicy,
     UtteranceEnded,
 )
-from pipelines.stt.turns import end_ms, open_endpointer
+from pipelines.stt.turns import UNFINISHED, end_ms, open_endpointer
 from pipelines.text.unfinished import is_unfinished
 
 SENTENCES = Path(__file__).with_name("turns.yaml")
@@ -225,9 +225,10 @@ class Listener:
                 match event:
                     case LikelyEnd() if isinstance(policy, SemanticTurns):
                         complete, text = clip.complete[event.end]
-                        unfinished = is_unfinished(text, clip.language)
+                        if is_unfinished(text, clip.language):
+                            complete = min(complete, UNFINISHED)
                         text_at = position + TEXT_MS * STT_SAMPLE_RATE // 1000
-                        judged = text_at, end_ms(complete, policy, unfinished=unfinished)
+                        judged = text_at, end_ms(complete, policy)
                     case Resumed():
                         judged = None
                     case UtteranceEnded():

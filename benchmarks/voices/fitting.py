@@ -34,12 +34,7 @@ from configs.schema.models.tts import KokoroConfig
 from configs.schema.voices import CustomVoicesConfig
 from models.audio import AudioChunk, Pcm, resample
 from models.registry import SPEAKER, load
-from models.speaker.base import (
-    SPEAKER_SAMPLE_RATE,
-    Embeddings,
-    SpeakerEncoder,
-    mean_embedding,
-)
+from models.speaker.base import SPEAKER_SAMPLE_RATE, Embeddings, SpeakerEncoder, mean_embedding
 from models.tts.base import PackRef, SynthesisRequest
 from models.tts.kokoro.engine import KokoroEngine
 from models.tts.voice_pack import pack_digest

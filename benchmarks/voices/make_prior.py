@@ -27,13 +27,7 @@ from pipelines.voices.fitting.prior import (
     stock_space,
 )
 from pipelines.voices.fitting.search.style_space import HALF, StyleSpace, Vectors
-from pipelines.voices.fitting.trials import (
-    Outcome,
-    Target,
-    Trial,
-    Trials,
-    sentences_of,
-)
+from pipelines.voices.fitting.trials import Outcome, Target, Trial, Trials, sentences_of
 
 ENCODER = "speaker/resemblyzer"
 MIXTURES = 400

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from models.base import Engine
 
-EmbeddingInput: TypeAlias = str | tuple[int, ...]
-"""A text, or the ids of its tokens in OpenAI's encoding cl100k_base."""
-
+EmbeddingInput: TypeAlias = str | tuple[int, ...]  # text, or ids of its tokens in cl100k_base
 MOST_TOKENS = 8192  # most tokens of one input; OpenAI's limit
 MOST_TOKEN_BYTES = 128  # most bytes of a token of cl100k_base
 
@@ -72,8 +70,5 @@ class EmbeddingEngine(Engine, ABC):
 
     @abstractmethod
     def embed(self, request: EmbeddingRequest) -> Generator[Embeddings, None, None]:
-        """Yields the embeddings of all inputs in their order, a batch at a time.
-
-        Raises ContextLengthExceeded for an input of more than `context_tokens`, or
-        InvalidEngineRequest for an id that is no token.
-        """
+        """Yields the embeddings of all inputs in order, in batches. Raises ContextLengthExceeded
+        for an input over `context_tokens`, or InvalidEngineRequest for an id that is no token."""

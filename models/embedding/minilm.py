@@ -1,8 +1,6 @@
-"""MiniLM sentence encoders in ONNX: BERT with six layers, trained on pairs of like sentences.
-
-Wang et al., "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained
-Transformers" (2020); https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2.
-"""
+"""MiniLM sentence encoders in ONNX: BERT with six layers, trained on pairs of like sentences. Wang
+et al., "MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained
+Transformers" (2020); https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2."""
 
 from base64 import b64decode
 from collections.abc import Generator
@@ -35,7 +33,6 @@ class MiniLMEngine(EmbeddingEngine):
     """A MiniLM encoder. A longer input gets the mean of its windows, weighted by their tokens."""
 
     def __init__(self, config: MiniLMConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         graph = weights.converted(config.artefact)["encoder.onnx"]
         tokenizer = weights.folder(config.artefact) / "tokenizer.json"
         self._session = open_session(graph, config.threads)
@@ -100,8 +97,7 @@ class MiniLMEngine(EmbeddingEngine):
             (vectors,) = self._session.run(None, {"tokens": tokens, "mask": mask})
             for (row, ids), vector in zip(run, vectors, strict=True):
                 sums[row] += max(1, len(ids)) * vector
-        unit: NDArray[np.float32] = sums / np.linalg.norm(sums, axis=1, keepdims=True)
-        return unit
+        return np.asarray(sums / np.linalg.norm(sums, axis=1, keepdims=True))
 
 
 def _read_pieces(path: Path) -> dict[int, bytes]:

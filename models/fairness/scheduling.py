@@ -1,9 +1,5 @@
-"""Schedulers: which of the waiting work of several owners (tenants) runs next.
-
-`DeadlineScheduler` runs steps in threads, earliest deadline first (EDF) within the fair share of
-each owner: steps of speech in a replica, and of files of speech in a gateway. Whenever a request
-arrives or ends, a scheduler starts work until a maximum runs.
-"""
+"""Schedulers: which of the waiting work of several owners (tenants) runs next. Whenever a request
+arrives or ends, a scheduler starts work until a maximum runs."""
 
 import heapq
 import itertools
@@ -69,8 +65,7 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
     A request keeps its turn over steps whose result `is_empty`, until it is cancelled or a more
     urgent request arrives: a step of another request in between would begin work that the engine
     then has to finish first. Parallel requests slow each other down, so an owner's requests that
-    have time to spare wait while another of its requests is urgent (TIGHT_S).
-    """
+    have time to spare wait while another of its requests is urgent (TIGHT_S)."""
 
     def __init__(
         self,
@@ -82,9 +77,8 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         niceness: int = 0,
         is_remote: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Create a scheduler. `max_concurrency` returns how many of the threads may work at once,
-        by default all. `niceness` is added to that of the process. If the work `is_remote`,
-        parallel requests do not slow each other down."""
+        """Create a scheduler. `max_concurrency` returns how many threads may work at once, by
+        default all. Parallel requests do not slow each other down if the work `is_remote`."""
         most = max_concurrency or (lambda: threads)
         # A step beyond the threads would wait in their own queue, which knows no deadlines.
         super().__init__(lambda: min(threads, most()), clock)
@@ -97,8 +91,7 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         self._threads = ThreadPoolExecutor(threads, name, os.nice, (niceness,))
 
     def executor(self, deadline_s: float = 0.0, owner: str = "") -> "RequestExecutor":
-        """Return the executor of a request whose listener hears an underrun in `deadline_s`
-        seconds."""
+        """Return the executor of a request whose listener hears a gap in `deadline_s` seconds."""
         return RequestExecutor(self, self.clock() + deadline_s, owner)
 
     def put(self, deadline: float, work: Callable[[], T], owner: str = "") -> "Future[T]":

@@ -19,8 +19,7 @@ class Share:
     Work that soon ends by itself leaves the last free place to owners that hold none
     (`keeps_last`). For work whose end a client or a receiver decides, `spares` places stay free for
     each place that its owner holds (dynamic thresholds for shared buffers, Choudhury and Hahne
-    1998): n such owners leave 1 / (1 + n / spares) of all places free.
-    """
+    1998): n such owners leave 1 / (1 + n / spares) of all places free."""
 
     ceiling: int = UNBOUNDED
     keeps_last: bool = False
@@ -56,11 +55,10 @@ class RecentOwners:
 class WorkspaceShares:
     """What each workspace holds of a capacity, and whether it may take more.
 
-    A workspace gets at most half. Only half of what others hold counts against it, since they took
-    more while they were alone or in a burst. Only a quarter counts if it holds no more than a
-    quarter itself, so that two flooding workspaces do not keep a third out. In all, one and a half
-    times the capacity may be held.
-    """
+    A workspace gets at most half of the capacity. What another holds counts against it up to a half
+    of the capacity, since it may have taken more while it was alone; or up to a quarter, if the
+    workspace itself would hold no more than that, so that two flooding ones do not keep a third
+    out. In all, one and a half times the capacity may be held."""
 
     def __init__(self) -> None:
         self._held: Counter[int] = Counter()  # only workspaces that hold something
@@ -72,8 +70,7 @@ class WorkspaceShares:
     def may_take(
         self, workspace_id: int, amount: int, capacity: int, *, for_newcomers: int = 0
     ) -> bool:
-        """Whether the workspace may take `amount` more; `for_newcomers` is further capacity for
-        workspaces that hold nothing."""
+        """Whether the workspace may take `amount` more; newcomers may use `for_newcomers` too."""
         half, quarter = max(1, capacity // 2), max(1, capacity // 4)
         if not self._held[workspace_id]:
             capacity += for_newcomers

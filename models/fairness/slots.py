@@ -21,8 +21,7 @@ class FairSlots:
     If more than `max_waiting` wait, the newest request of the owner with the longest queue is
     refused (longest queue drop, Suter et al. 1998); of several such owners, the one that has used
     the slots longest. Thus no owner keeps another out. A step takes logarithmic time: 2,000 waiting
-    owners took 2 s of the event loop when each turn looked at all of them.
-    """
+    owners took 2 s of the event loop when each turn looked at all of them."""
 
     def __init__(
         self,
@@ -34,8 +33,7 @@ class FairSlots:
         most: int = UNBOUNDED,
         contended_s: float = math.inf,
     ) -> None:
-        """Create the slots. `refusal` makes the error of refused work; `most` and `contended_s` are
-        those of TurnOrder."""
+        """Create the slots. `refusal` makes the error; `most` and `contended_s` are TurnOrder's."""
         self._clock = clock
         self._slots = self._free = slots
         self._max_waiting = max_waiting
@@ -83,10 +81,7 @@ class FairSlots:
 
     async def take(self, owner: Owner, *, is_first: bool = False) -> Callable[[], None]:
         """Wait for a slot, before all other work of the owner if `is_first`. Returns the function
-        that gives the slot back, once.
-
-        Raises the refusal.
-        """
+        that gives the slot back, once. Raises the refusal."""
         if not self._waiting.number and self._free:  # usually no request waits
             if self._order.next((owner,), self._free) is not None:
                 self._free -= 1
@@ -127,7 +122,6 @@ class FairSlots:
                 turn.set_result(None)
 
     def _next(self) -> Owner | None:
-        """Return the owner whose turn it is; None if none may take a slot."""
         if not self._waiting.number:
             return None
         if (first := self._first_without()) is not None:

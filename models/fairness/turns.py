@@ -20,14 +20,12 @@ class TurnOrder:
     A free slot goes to the owner with the fewest slots, then to the one that has used them for the
     shortest time (start-time fair queuing, Goyal, Vin and Cheng 1996), so that a backlog of one
     owner delays another's work by no more than one piece of it. While owners contend, the last free
-    slot never goes to one that has a slot, and none gets more than `most` slots.
-    """
+    slot never goes to one that has a slot, and none gets more than `most` slots."""
 
     def __init__(
         self, *, most: int = UNBOUNDED, contended_s: float = math.inf, clock: Clock
     ) -> None:
-        """Create an order. Owners contend while two of them have asked within `contended_s`; by
-        default always."""
+        """Create an order. Owners contend while two of them have asked within `contended_s`."""
         self._share = Share(ceiling=most, keeps_last=True)
         self._contended_s = contended_s
         self._clock = clock
@@ -39,7 +37,6 @@ class TurnOrder:
 
     @property
     def holders(self) -> Collection[Owner]:
-        """Return the owners that have slots."""
         return self._taken.keys()
 
     def next(self, owners: Collection[K], free: int) -> K | None:

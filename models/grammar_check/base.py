@@ -22,7 +22,5 @@ class GrammarEngine(Engine, ABC):
 
     @abstractmethod
     def check(self, text: str) -> list[Finding]:
-        """Lists all findings, which may overlap, in the order of the text.
-
-        Pass one paragraph at a time: the time may grow with the square of the length.
-        """
+        """Lists all findings, which may overlap, in the order of the text. Pass one paragraph at a
+        time: the time may grow with the square of the length."""

@@ -1,7 +1,5 @@
-"""Harper: an English grammar checker in Rust, inside this process, without a model.
-
-Measured on 2 cores: 133 MB, 2 to 5 s to load, 2 to 20 ms a sentence.
-"""
+"""Harper: an English grammar checker in Rust, inside this process, without a model. Measured on 2
+cores: 133 MB, 2 to 5 s to load, 2 to 20 ms a sentence."""
 
 from threading import Lock
 from typing import Any
@@ -46,7 +44,6 @@ class HarperEngine(GrammarEngine):
 
 
 def _replacements(lint: Any) -> tuple[str, ...]:
-    """Replacements of the whole span by each suggestion."""
     replacements = []
     for suggestion in lint.suggestions:
         text = suggestion.replacement_text

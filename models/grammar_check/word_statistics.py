@@ -1,8 +1,8 @@
 """Unigram and bigram statistics of English, with stupid backoff (Brants et al., 2007).
 
-The counts are those of SymSpell, as symspellpy (MIT) has them: Google Books n-grams (CC BY 3.0) of
-the words of SCOWL. Rarer words, such as "concerti", are listed in hibari's pronouncing dictionaries
-(Apache-2.0), which people have checked. Loading takes 40 MB, and 1.5 s on 2 busy cores.
+The counts are SymSpell's, from symspellpy (MIT): Google Books n-grams (CC BY 3.0) of the words of
+SCOWL. hibari's pronouncing dictionaries (Apache-2.0), checked by people, list rarer words, such as
+"concerti". Loading takes 40 MB, and 1.5 s on 2 busy cores.
 """
 
 import gzip

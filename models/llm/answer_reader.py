@@ -1,7 +1,4 @@
-"""Parses a stream of tokens into reasoning, text and tool calls.
-
-Completes an answer that has a grammar before its tokens are spent (budgeted completion).
-"""
+"""Parses tokens into reasoning, text and tool calls, within their budget (budgeted completion)."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -63,8 +60,7 @@ class AnswerReader:
         budget: "BudgetedCompletion | CheckedAnswer | None" = None,
         loops: "LoopDetector | None" = None,
     ) -> None:
-        """Create a reader. `thinking` tells whether the prompt has opened the reasoning; it is None
-        if the engine separates the reasoning."""
+        """`thinking`: whether the prompt opened the reasoning; None if the engine separates it."""
         self.stopped = False  # a `stop` text has occurred: the rest is dropped
         self._thoughts = None if thinking is None else _ThoughtReader(begun=thinking)
         self._tools = tools
@@ -85,11 +81,8 @@ class AnswerReader:
         ends_loops: bool = False,
         finds_unmarked: bool = False,
     ) -> "AnswerReader":
-        """Makes the reader for a request's answer, which `grammar` constrains.
-
-        `finds_unmarked`: where the model writes a tool call without the marker, the text ends and
-        `unmarked_call` names the function.
-        """
+        """Makes the reader for an answer that `grammar` constrains. With `finds_unmarked`, the text
+        ends at a tool call without the marker, whose function is `unmarked_call`."""
         tools = None
         unmarked = None
         budget: BudgetedCompletion | CheckedAnswer | None = None
@@ -133,10 +126,7 @@ class AnswerReader:
         return self._read(*(self._thoughts.feed(text) if self._thoughts else ("", text)))
 
     def finish(self, finish: FinishReason | None = None, unfinished: str = "") -> GenerationDelta:
-        """Returns the text held back and the finish reason, at the end of generation.
-
-        `unfinished` is the incomplete last character, if any.
-        """
+        """Returns the rest and the finish reason; `unfinished` is the incomplete last character."""
         is_cut_off = finish == "length"
         if self._budget is not None:  # its completion replaces an unfinished character
             unfinished, finish = self._budget.end(finish, self.calls)
@@ -170,9 +160,7 @@ class AnswerReader:
 
 
 class LoopDetector:
-    """Detector of degenerate repetition: an answer that only repeats its last 1 to MOST
-    characters.
-    """
+    """Detector of degenerate repetition, of the last 1 to MOST characters of an answer."""
 
     MOST = 300
     LEAST = 80  # repeated characters
@@ -207,10 +195,9 @@ class LoopDetector:
 
 class BudgetedCompletion:
     """Budget that passes text on while the remaining tokens can complete the answer (a safe point).
-
     Text after a safe point is held until the next one, or until the model ends by itself. If the
-    tokens are spent before that, the answer gets its shortest completion from the last safe point.
-    """
+    tokens are spent before that, the answer gets its shortest completion from the last safe
+    point."""
 
     def __init__(self, grammar: Grammar, max_tokens: int | None, context_tokens: int) -> None:
         self._has_free_text = not grammar.root.min_bytes
@@ -243,10 +230,7 @@ class BudgetedCompletion:
         return held
 
     def end(self, finish: FinishReason | None, calls: int) -> tuple[str, FinishReason | None]:
-        """Returns the rest of the answer at the end of generation, and its finish reason.
-
-        `calls` is the number of complete tool calls.
-        """
+        """Returns the rest of the answer and its finish reason; `calls` counts complete calls."""
         held, self._held = self._held, ""
         if finish != "length":
             return held, finish
@@ -262,17 +246,14 @@ class BudgetedCompletion:
 
 
 class CheckedAnswer:
-    """Budget that passes text on while it obeys a grammar without a known completion.
-
-    An answer that is incomplete, or that the engine no longer constrains, ends with `length`.
-    """
+    """Budget that passes text on while it obeys a grammar without a known completion. An answer
+    that is incomplete, or that the engine no longer constrains, ends with `length`."""
 
     def __init__(self, matcher: TextMatcher) -> None:
         self.lost = False  # the text has left the grammar; the rest is dropped
         self._matcher = matcher
 
     def feed(self, text: str, usage: TokenUsage) -> str:
-        del usage
         self.lost = self.lost or not self._matcher.feed(text)
         return "" if self.lost else text
 
@@ -285,10 +266,7 @@ class CheckedAnswer:
 
 
 class _ThoughtReader:
-    """Separator of the reasoning at the beginning, between its tags, from the answer.
-
-    Line ends beside the tags belong to neither.
-    """
+    """Separator of the reasoning and its tags, with the line ends beside them, from the answer."""
 
     def __init__(self, *, begun: bool) -> None:
         self._thinking: bool | None = True if begun else None  # None until the text decides

@@ -57,8 +57,7 @@ class GenerationRequest:
     response_format: dict[str, Any] | None = None  # OpenAI's shape, without {"type": "text"}
     owner: str = ""  # the tenant: prompt caches are never shared between owners
     cache_key: str = ""  # conversation that this prompt's cache is reserved for; "": any
-    # Begun before its answer is certain to be wanted: yields to others, and is free unless taken.
-    is_speculative: bool = False
+    is_speculative: bool = False  # may not be wanted: yields to others, and is free unless taken
     reads_only: bool = False  # only fills the prompt cache: one token of answer is enough
     is_spoken: bool = False  # speech waits for the answer: deltas are sent as they come
     begun: str = ""  # text of a paused answer, to be continued
@@ -105,11 +104,8 @@ class TokenUsage:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDelta:
-    """A piece of the answer; the last has `finish_reason`. The sum of all is the answer.
-
-    `usage` covers the request so far, so that it can be billed if the client disconnects; the
-    last delta always has it.
-    """
+    """A piece of the answer, which is the sum of all; the last has `finish_reason` and `usage`.
+    `usage` covers the request so far, so that it can be billed if the client disconnects."""
 
     text: str = ""
     finish_reason: FinishReason | None = None
@@ -122,7 +118,6 @@ class GenerationDelta:
         return bool(self.text or self.tool_calls or self.reasoning)
 
     def __add__(self, later: "GenerationDelta") -> "GenerationDelta":
-        """Joins two consecutive pieces."""
         return GenerationDelta.joined((self, later))
 
     @staticmethod
@@ -166,6 +161,4 @@ class ChatEngine(Engine, ABC):
     @abstractmethod
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the answer while it is generated; closing the generator stops the work at once.
-
-        Raises ContextLengthExceeded or UnsupportedFeature before the first piece.
-        """
+        Raises ContextLengthExceeded or UnsupportedFeature before the first piece."""

@@ -16,11 +16,9 @@ def delta_of(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 class ChunkStream:
-    """Queue of the chunks of one answer, from a thread with callbacks to an event loop.
-
-    The thread never waits for the loop; a slow loop takes more chunks at once. After the first text
-    the loop is woken for text at most every `delivery_s`.
-    """
+    """Queue of the chunks of one answer, from a thread with callbacks to an event loop. The thread
+    never waits for the loop; a slow loop takes more chunks at once. After the first text the loop
+    is woken for text at most every `delivery_s`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delivery_s: float = 0.0) -> None:
         self._loop = loop
@@ -50,10 +48,7 @@ class ChunkStream:
         self._closed = True
 
     async def take(self) -> list[Chunk]:
-        """Waits for chunks and takes all that are ready, none at the end; called in the loop.
-
-        Raises what `run` caught.
-        """
+        """Waits for chunks and takes all ready ones, none at the end. Raises what `run` caught."""
         while True:
             await self._ready.wait()
             self._ready.clear()

@@ -1,7 +1,5 @@
-"""Reads the header of a GGUF file with llama.cpp's own parser, and sizes the cache for it.
-
-https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and the functions of its gguf.h.
-"""
+"""Reads the header of a GGUF file with llama.cpp's own parser, and sizes the cache for it:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, and the functions of its gguf.h."""
 
 import ctypes
 import logging
@@ -51,20 +49,16 @@ class GgufModel:
 
 
 def read_gguf(library: str, path: str) -> GgufModel:
-    """Reads the model at `path`; `library` is llama.cpp's shared library.
-
-    Raises EngineError for a file that is no GGUF, or holds no chat model.
-    """
+    """Reads the model at `path`; `library` is llama.cpp's shared library. Raises EngineError for a
+    file that is no GGUF, or holds no chat model."""
     with _opened(library, path) as read:
         return _model_of(read, path)
 
 
 def read_draft(library: str, path: str, draft: str) -> GgufModel:
-    """Reads the model at `draft`, which drafts for the model at `path`.
-
-    Raises EngineError as `read_gguf`, and for another vocabulary, with which llama.cpp would load
-    the draft and never use it. Vocabularies may differ in padding and in the first, special tokens.
-    """
+    """Reads the model at `draft`, which drafts for the model at `path`. Raises EngineError as
+    `read_gguf`, and for another vocabulary, with which llama.cpp would load the draft and never use
+    it. Vocabularies may differ in padding and in the first, special tokens."""
     with _opened(library, path) as read, _opened(library, draft) as read_drafts:
         tokens, drafted = (of("tokenizer.ggml.tokens") or [] for of in (read, read_drafts))
         model = _model_of(read_drafts, draft)
@@ -76,10 +70,7 @@ def read_draft(library: str, path: str, draft: str) -> GgufModel:
 
 @contextmanager
 def _opened(library: str, path: str) -> Iterator[Callable[[str], Any]]:
-    """Opens a header; yields a function that reads a value by key.
-
-    Raises EngineError, also for a file that is cut off.
-    """
+    """Opens a header; yields a reader of values by key. Raises EngineError, also for a cut file."""
     gguf = ctypes.CDLL(library)
     gguf.gguf_init_from_file.argtypes = [ctypes.c_char_p, _InitParams]
     for function in (gguf.gguf_init_from_file, gguf.gguf_get_val_data, gguf.gguf_get_arr_data):
@@ -113,9 +104,7 @@ def _check_size(gguf: Any, header: ctypes.c_void_p, path: str) -> None:
 
 
 def _value(gguf: Any, header: ctypes.c_void_p, key: str) -> Any:
-    """Reads a number, a text, or a list of texts or numbers; None for other types, or without the
-    key.
-    """
+    """Reads a number, a text or a list of either; None for other types, or without the key."""
     at = ctypes.c_int64(gguf.gguf_find_key(header, key.encode()))
     if at.value < 0:
         return None
@@ -168,11 +157,8 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
 def fitted(
     config: LlamaCppConfig, model: GgufModel, draft: GgufModel | None = None
 ) -> LlamaCppConfig:
-    """Chooses the context and the slots that fit the free memory, where `config` names none.
-
-    Context comes first, up to ENOUGH_CONTEXT, then slots. Raises EngineError when memory is too
-    small for any.
-    """
+    """Chooses context, first up to ENOUGH_CONTEXT, and slots by the free memory, where `config`
+    names none. Raises EngineError when memory is too small for any."""
     if config.context_tokens and config.parallel:
         return config
     models = [model, *filter(None, [draft])]

@@ -41,12 +41,9 @@ class _Memory:
 
 
 class KeptChats:
-    """Store of prompt caches of chats that lose their slot, which restores them when a chat
-    continues.
-
-    A cache is restored for its owner only, by the rule with which `Slots` finds a cache. Its
-    failures fail no request: after the first, nothing is kept, and prompts are processed again.
-    """
+    """Store of the prompt caches of chats that lost their slot, until the chats continue. A cache
+    is restored for its owner only, by the rule with which `Slots` finds a cache. A failure fails no
+    request: after the first, nothing is kept, and prompts are processed again."""
 
     def __init__(self, address: str, key: str, token_bytes: float, most_bytes: int) -> None:
         """`address` and `key` are those of llama.cpp's own port."""
@@ -61,9 +58,7 @@ class KeptChats:
 
     def exchange(self, slot: Slot) -> bool:
         """Saves the chat that loses the slot, and restores the chat that takes it; blocking.
-
-        Returns whether the prompt of that chat is in the slot again.
-        """
+        Returns whether the prompt of that chat is in the slot again."""
         if slot.previous is slot.chat or not self._most_bytes:
             return False
         with self._lock:
@@ -106,9 +101,7 @@ class KeptChats:
                 threading.Thread(target=_watch, args=[weakref.ref(self)], daemon=True).start()
 
     def _make_room(self, size: int = 0) -> bool:
-        """Drops expired chats, and the oldest ones until `size` more bytes fit; returns whether
-        they do.
-        """
+        """Drops expired chats and, for `size` more bytes, the oldest; returns whether they fit."""
         kept = sum(memory.size_bytes for memory in self._chats.values())
         most = min(self._most_bytes, int((kept + free_bytes()) * FREE_SHARE))
         for chat, memory in list(self._chats.items()):

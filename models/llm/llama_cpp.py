@@ -60,11 +60,8 @@ _SEEDS = 2**32 - 1  # llama.cpp reads the largest 32-bit number as a random seed
 
 
 class LlamaCppEngine(ChatEngine):
-    """llama.cpp in this process: one server object with `config.parallel` slots.
-
-    Each stream has a thread, which waits in llama.cpp without the GIL; streams beyond the number of
-    slots wait for a thread.
-    """
+    """llama.cpp in this process: one server object with `config.parallel` slots. Each stream has a
+    thread, which waits in llama.cpp without the GIL; more streams wait for a thread."""
 
     def __init__(self, config: LlamaCppConfig, weights: WeightStore) -> None:
         import xllamacpp
@@ -116,10 +113,8 @@ class LlamaCppEngine(ChatEngine):
         return self._answer(request)
 
     async def _reviewed(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
-        """Generates an answer, and holds its calls back until `review` has judged them.
-
-        If no call is left, the answer goes on in words. Tokens of dropped calls do not count.
-        """
+        """Generates an answer, and holds its calls back until `review` has judged them. If no call
+        is left, the answer goes on in words. Tokens of dropped calls do not count."""
         text = ""
         text_tokens = 0  # tokens up to the end of `text`
         with_calls: list[GenerationDelta] = []
@@ -204,11 +199,8 @@ class LlamaCppEngine(ChatEngine):
     async def _calls_or_json(
         self, request: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Generates calls where the model begins with one, else JSON.
-
-        Under a grammar of both, models that write calls without the marker always chose JSON, and
-        invented the tool's result.
-        """
+        """Generates calls where the model begins with one, else JSON. Under a grammar of both,
+        models that write calls without the marker chose JSON and invented the tool's result."""
         calls = False
         in_json = replace(request, tool_choice="none")
         await self._grammar(in_json)  # an invalid schema is an error even if a call comes first
@@ -228,11 +220,9 @@ class LlamaCppEngine(ChatEngine):
     def _instead_of(
         self, name: str, request: GenerationRequest, text: str, used: TokenUsage
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Replaces an unmarked call of `name` after `text`; its tokens do not count.
-
-        Generates calls under their grammar. Where there is no such function, generates words
-        without the tools, since a model that sees them would call it again.
-        """
+        """Replaces an unmarked call of `name` after `text`; its tokens do not count. Generates
+        calls under their grammar. Where there is no such function, generates words without the
+        tools, since a model that sees them would call it again."""
         rest = request.after(text, used.completion_tokens)
         words = replace(rest, tools=(), tool_choice="none")
         calls = replace(rest, tool_choice="required", first_tool=name or None)
@@ -247,10 +237,7 @@ class LlamaCppEngine(ChatEngine):
     async def _calls_or_words(
         self, calls: GenerationRequest, words: GenerationRequest
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Generates calls, or words where each call has its result already.
-
-        Small models repeat such calls until the client gives up.
-        """
+        """Generates calls; words if all have results already: small models repeat such calls."""
         async with aclosing(self.generate(calls)) as deltas:
             pieces = [delta async for delta in deltas]
         answered = calls.answered_calls()
@@ -279,9 +266,7 @@ class LlamaCppEngine(ChatEngine):
         self, request: GenerationRequest, body: Chunk
     ) -> AsyncGenerator[list[Chunk], None]:
         """Yields llama.cpp's chunks across the pauses of a long prompt; closing it stops the work.
-
-        A paused prompt continues in its slot, whose cache has its first batches.
-        """
+        A paused prompt continues in its slot, whose cache has its first batches."""
         cached: int | None = None  # tokens cached by an earlier turn
         async with self._prompts.stream(request) as prompt:
             while True:
@@ -391,19 +376,15 @@ def _compile_whole(
 
 
 def file_of(config: GgufConfig, weights: WeightStore) -> str:
-    """Path of the model. Raises WeightsMissing or WeightsCorrupt for an artefact of the
-    catalogue.
-    """
+    """Path of the model. Raises WeightsMissing or WeightsCorrupt."""
     return config.weights if config.unverified else str(weights.folder(config.weights) / GGUF)
 
 
 def start_server(
     config: LlamaCppConfig, path: str, draft: str | None = None, key: str | None = None
 ) -> Any:
-    """Starts llama.cpp's server object with the model at `path`. Raises EngineError.
-
-    `draft` is the path of the model of `config.draft`; `key` protects llama.cpp's own port.
-    """
+    """Starts llama.cpp's server object with the model at `path`. Raises EngineError. `draft` is the
+    path of the model of `config.draft`; `key` protects llama.cpp's own port."""
     import xllamacpp
 
     devices = xllamacpp.get_device_info()
@@ -457,7 +438,6 @@ def start_server(
 def _to_body(
     request: GenerationRequest, grammar: Grammar | TextMatcher | None, context_tokens: int
 ) -> dict[str, Any]:
-    """Builds the body for llama.cpp's chat route."""
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
@@ -492,18 +472,15 @@ def _to_body(
         },
     }
     if request.is_raw:
-        body |= {"prompt": request.messages[0].content + request.begun}
-    if grammar is None:
-        return body
-    text = to_gbnf(grammar) if isinstance(grammar, Grammar) else grammar.grammar
-    return {**body, "grammar": text}
+        body["prompt"] = request.messages[0].content + request.begun
+    if grammar is not None:
+        text = to_gbnf(grammar) if isinstance(grammar, Grammar) else grammar.grammar
+        body["grammar"] = text
+    return body
 
 
 def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, bool]:
-    """Reads llama.cpp's chunks; returns their delta with the usage, and whether the answer ends.
-
-    Raises EngineError when a chunk is an error.
-    """
+    """Reads chunks: their delta with the usage, and whether the answer ends. Raises EngineError."""
     pieces: list[GenerationDelta] = []
     usage: TokenUsage | None = None
     ended = False

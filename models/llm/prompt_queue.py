@@ -23,11 +23,9 @@ _POLL_S = 0.02
 
 
 class PromptQueue:
-    """Queue that processes long prompts one at a time, with tenants in turn.
-
-    Long prompts pause between two batches while there is a stream of another tenant. Without the
-    queue, eight prompts of 870 tokens of one tenant kept the next tenant waiting for a minute.
-    """
+    """Queue that processes long prompts one at a time, with tenants in turn. Long prompts pause
+    between two batches while there is a stream of another tenant. Without the queue, eight prompts
+    of 870 tokens of one tenant kept the next tenant waiting for a minute."""
 
     def __init__(self) -> None:
         self._slots = FairSlots(1)

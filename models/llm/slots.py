@@ -12,8 +12,7 @@ from models.llm.base import GenerationRequest
 
 STOPPING_S = 1.0  # the longest that a request waits for its cache
 
-PromptHashes = tuple[int, ...]
-"""Hash of the head of a prompt (such as its tools), then a hash per message."""
+PromptHashes = tuple[int, ...]  # of the head of a prompt (such as its tools), then per message
 
 
 @dataclass(slots=True, eq=False)
@@ -56,10 +55,7 @@ class Slots:
 
     @contextmanager
     def take(self, request: GenerationRequest) -> Iterator[Slot]:
-        """Takes a slot for a request.
-
-        Raises EngineOverloaded when the cache of a speculative request stays in use.
-        """
+        """Takes a slot; raises EngineOverloaded if a speculative request's cache stays in use."""
         hashes = prompt_hashes(request)
 
         def is_awaited(slot: Slot) -> bool:

@@ -1,7 +1,5 @@
-"""Chat engines whose library takes and returns tokens, and batches the streams itself.
-
-The tokenizer's chat template writes the prompts. GPU profile.
-"""
+"""Chat engines whose library takes and returns tokens, and batches the streams itself. The
+tokenizer's chat template writes the prompts. GPU profile."""
 
 import asyncio
 import json
@@ -54,8 +52,7 @@ class PromptWriter:
     def __init__(
         self, folder: Path, config: HubChatConfig, *, gguf_file: str | None = None
     ) -> None:
-        """`gguf_file` of `folder` has the tokenizer, unless it is in files of its own. Raises
-        EngineError."""
+        """`gguf_file` of `folder` may have the tokenizer. Raises EngineError."""
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, gguf_file=gguf_file
@@ -72,11 +69,8 @@ class PromptWriter:
         self._tools_argument = config.tools_argument
 
     def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
-        """Writes the prompt of a request.
-
-        `no_thinking` when the answer is constrained, so that it cannot begin with reasoning. Raises
-        InvalidEngineRequest, or UnsupportedFeature when the model has no tools.
-        """
+        """Writes a prompt; `no_thinking` if a constrained answer cannot begin with reasoning.
+        Raises InvalidEngineRequest, or UnsupportedFeature if the model has no tools."""
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":
@@ -120,7 +114,6 @@ def _with_parsed_arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_notation(call: dict[str, Any]) -> str:
-    """Writes a tool call in the notation of the model."""
     function = call["function"]
     return f"{MARK}{BEFORE_NAME}{function['name']}{AFTER_NAME}{function['arguments']}{END}"
 
@@ -144,8 +137,7 @@ class TokenStream(ABC):
         self._ready: asyncio.Queue[Step | EngineError] = asyncio.Queue()
 
     def push(self, item: Step | EngineError) -> None:
-        """Passes an item to the event loop; called in the library's thread. Nothing follows an
-        error."""
+        """Passes an item on; called in the library's thread. Nothing follows an error."""
         with suppress(RuntimeError):  # the loop is closed: there is no consumer
             self._loop.call_soon_threadsafe(self._ready.put_nowait, item)
 
@@ -184,41 +176,41 @@ class TokenRequest:
     is_speculative: bool
 
 
-class TokenEngine(ChatEngine):
-    """Chat engine of one model with its streams. Subclasses load it, then call `__init__`."""
+class TokenBatch(ABC):
+    """Model with its batched streams."""
 
-    def __init__(
-        self,
-        config: HubChatConfig,
-        writer: PromptWriter,
-        *,
-        logits: int,
-        ends: Sequence[int],
-        device: str,
-    ) -> None:
-        """`logits` is their number; `ends` are the tokens that end an answer."""
+    size: int  # number of logits
+    ends: tuple[int, ...]  # tokens that end an answer
+    device: str
+
+    @abstractmethod
+    def submit(self, request: TokenRequest) -> TokenStream:
+        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees the memory, the GPU's too; running streams raise EngineLost, as do later calls."""
+
+
+class TokenEngine(ChatEngine):
+    """Chat engine of one model. Subclasses load it, then call `__init__`."""
+
+    def __init__(self, config: HubChatConfig, writer: PromptWriter, batch: TokenBatch) -> None:
+        self._batch = batch
         self.capabilities = ChatCapabilities(
             context_tokens=config.context_tokens,
             languages=config.languages,
             tools=config.tools != "none",
             max_concurrency=config.parallel,
-            device=device,
+            device=batch.device,
         )
-        self._temperature = config.temperature
-        self._top_p = config.top_p
-        self._ends_loops = config.ends_loops
+        self._config = config
         self._writer = writer
-        self._ends = ends
-        self._constraints = ConstrainedAnswers(writer.tokenizer, logits, ends)
+        self._constraints = ConstrainedAnswers(writer.tokenizer, batch.size, batch.ends)
         self._grammars = GrammarCompiler()
 
-    @abstractmethod
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running requests raise EngineLost."""
-
-    @abstractmethod
-    def _submit(self, request: TokenRequest) -> TokenStream:
-        """Starts a generation; called in an event loop. Raises EngineLost."""
+        self._batch.close()
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationDelta, None]:
         answer = None
@@ -234,22 +226,21 @@ class TokenEngine(ChatEngine):
             raise ContextLengthExceeded(
                 f"the messages take {prompt_tokens} tokens; the context holds {context_tokens}"
             )
-        sampling = request.sampling.with_defaults(self._temperature, self._top_p)
+        sampling = request.sampling.with_defaults(self._config.temperature, self._config.top_p)
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed % SEEDS)
         most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-        stop = () if constrained else sampling.stop
         reader = AnswerReader.of(
             request,
             answer.grammar if answer else None,
             context_tokens,
-            stop=stop,
+            stop=() if constrained else sampling.stop,
             thinking=prompt.thinking,
-            ends_loops=self._ends_loops,
+            ends_loops=self._config.ends_loops,
         )
         text = TokenText(self._writer.decode)
         generated = 0
-        stream = self._submit(
+        stream = self._batch.submit(
             TokenRequest(
                 prompt=prompt.tokens,
                 most_tokens=most,
@@ -262,11 +253,10 @@ class TokenEngine(ChatEngine):
         try:
             while True:
                 step = await stream.take()
-                ending = bool(step.tokens) and step.tokens[-1] in self._ends
+                ending = bool(step.tokens) and step.tokens[-1] in self._batch.ends
                 piece = GenerationDelta()
-                for at, token in enumerate(
-                    step.tokens[:-1] if ending else step.tokens, generated + 1
-                ):
+                spoken = step.tokens[:-1] if ending else step.tokens
+                for at, token in enumerate(spoken, generated + 1):
                     piece += reader.feed(text.add(token), TokenUsage(prompt_tokens, at))
                 generated += len(step.tokens)
                 usage = TokenUsage(prompt_tokens, generated, step.cached_tokens)

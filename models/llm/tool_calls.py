@@ -23,16 +23,13 @@ _HEAD = re.compile(r'\s*\{"name": "([a-zA-Z0-9_-]{1,64})", "arguments": (?=\{)')
 _MAX_HEAD = 120  # characters before the arguments
 MOST_DEPTH = 64  # nesting of arguments, as of a body
 
-CallDelta = dict[str, Any]
-"""A delta of a tool call, in OpenAI's form."""
+CallDelta = dict[str, Any]  # a delta of a tool call, in OpenAI's form
 
 
 class ToolTextReader:
-    """Parser that separates text from tool calls; streams the arguments of the first call.
-
-    Later calls are returned when they are complete, and a repeated call is dropped, since small
-    models repeat calls endlessly: `repeated` is then set and generation should stop.
-    """
+    """Parser that separates text from tool calls; streams the arguments of the first call. Later
+    calls are returned when they are complete, and a repeated call is dropped, since small models
+    repeat calls endlessly: `repeated` is then set and generation should stop."""
 
     def __init__(self, *, json_or_calls: bool = False) -> None:
         """`json_or_calls`: an answer that does not begin with a call is JSON without calls."""
@@ -163,10 +160,7 @@ class ToolTextReader:
 
 
 def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
-    """Joins the deltas of consecutive pieces into at most one for each call.
-
-    The first delta of a call has its name; the arguments of all its deltas are concatenated.
-    """
+    """Joins the deltas of consecutive pieces into one for each call, with all its arguments."""
     calls: dict[int, CallDelta] = {}
     for piece in pieces:
         before = calls.setdefault(piece["index"], piece)
@@ -179,11 +173,9 @@ def joined_calls(pieces: Iterable[CallDelta]) -> tuple[CallDelta, ...]:
 
 def call_arguments(text: str) -> str | None:
     """Return the arguments of a call as each engine and template reads them: an object as JSON.
-
     Blank text and `null` become `{}`, since models write them for a function without parameters.
     Returns None for anything else, at which templates and llama.cpp's JSON parser fail: arguments
-    that were cut off, NaN, a number beyond a double, or a lone surrogate.
-    """
+    that were cut off, NaN, a number beyond a double, or a lone surrogate."""
     if text.strip() in ("", "null"):
         return "{}"
     try:

@@ -1,8 +1,6 @@
-"""Models behind an OpenAI-compatible address: vLLM, SGLang, llama-server, Ollama, a hosted API.
-
-The format is that of OpenAI's chat completions as a stream, with the fields for reasoning of vLLM
-and others: https://platform.openai.com/docs/api-reference/chat-streaming.
-"""
+"""Models behind an OpenAI-compatible address: vLLM, SGLang, llama-server, Ollama, a hosted API. The
+format is that of OpenAI's chat completions as a stream, with the fields for reasoning of vLLM and
+others: https://platform.openai.com/docs/api-reference/chat-streaming."""
 
 import json
 import re
@@ -37,11 +35,9 @@ from models.runtimes.upstream import UpstreamService
 from models.weights.store import WeightStore
 
 MOST_LINE = 1 << 20  # bytes of one event
-# Bytes of the events of one answer: a base, and more per token of context.
-MOST_ANSWER = 4 << 20
+MOST_ANSWER = 4 << 20  # bytes of the events of one answer, and more per token of context
 MOST_PER_TOKEN = 2048
-# Estimates that err on the side of too many tokens.
-BYTES_PER_TOKEN = 3
+BYTES_PER_TOKEN = 3  # estimates that err on the side of too many tokens
 TOKENS_PER_MESSAGE = 8
 # Messages of vLLM, SGLang, llama-server, OpenAI and others, which have no common error code.
 _TOO_LONG = re.compile(
@@ -163,11 +159,9 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         yield replace(reader.finish(reason), finish_reason=reason, usage=usage)
 
     async def _events(self, request: GenerationRequest) -> AsyncGenerator[bytes, None]:
-        """Yields the data of each server-sent event; closing it closes the connection.
-
-        https://html.spec.whatwg.org/multipage/server-sent-events.html; each event has one line of
-        data here. Raises EngineError.
-        """
+        """Yields the data of each server-sent event, which has one line of data here; closing it
+        closes the connection. Raises EngineError.
+        https://html.spec.whatwg.org/multipage/server-sent-events.html"""
         body = self._body(request)
         headers = {"Accept": "text/event-stream"}
         async with self._sent("chat/completions", json=body, headers=headers) as answer:
@@ -225,14 +219,13 @@ class UpstreamEngine(UpstreamService, ChatEngine):
         if most is not None:  # some services refuse more than fits beside the prompt
             most = min(most, max(self._config.context_tokens - _estimate(request), 1))
         thinking = {"enable_thinking": request.enable_thinking}
+        # Some services refuse `parallel_tool_calls` without tools.
+        single_call = bool(request.tools) and not request.parallel_tool_calls
         offered = asdict(request.sampling) | {
             "max_tokens": most,
             "max_completion_tokens": most,
             "tools": request.tools,
-            # Some services refuse it without tools.
-            "parallel_tool_calls": None
-            if request.parallel_tool_calls or not request.tools
-            else False,
+            "parallel_tool_calls": False if single_call else None,
             "response_format": request.response_format,
             "stream_options": {"include_usage": True},
             "chat_template_kwargs": request.template_kwargs | thinking,
@@ -277,7 +270,6 @@ class _Calls:
 
 
 def _estimate(request: GenerationRequest) -> int:
-    """Estimates the number of tokens of the prompt."""
     messages = sum(len(m.content.encode()) + len(json.dumps(m.extra)) for m in request.messages)
     tools = len(json.dumps(request.tools))
     return (messages + tools) // BYTES_PER_TOKEN + TOKENS_PER_MESSAGE * len(request.messages)

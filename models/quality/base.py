@@ -13,7 +13,4 @@ class QualityEngine(Engine, ABC):
 
     @abstractmethod
     def rate(self, pcm: Pcm) -> float:
-        """Predicts the mean opinion score of a signal, 1 (bad) to 5 (excellent).
-
-        `pcm` is float32 [n] at QUALITY_SAMPLE_RATE with n > 0.
-        """
+        """Predicts the mean opinion score, 1 (bad) to 5, of float32 [n] at 16 kHz with n > 0."""

@@ -1,8 +1,6 @@
-"""DNSMOS P.835: rates speech without a clean reference.
-
-Reddy et al., "DNSMOS P.835: A Non-Intrusive Perceptual Objective Speech Quality Metric to Evaluate
-Noise Suppressors" (2022); graph and calibration of https://github.com/microsoft/DNS-Challenge.
-"""
+"""DNSMOS P.835: rates speech without a clean reference. Reddy et al., "DNSMOS P.835: A
+Non-Intrusive Perceptual Objective Speech Quality Metric to Evaluate Noise Suppressors" (2022);
+graph and calibration of https://github.com/microsoft/DNS-Challenge."""
 
 import numpy as np
 
@@ -14,15 +12,13 @@ from models.weights.store import WeightStore
 
 INPUT_SAMPLES = 144_160  # input length of the graph: 9.01 s
 OVERALL = 2  # index of the overall rating, after those of speech and noise
-# Published calibration of that output to ratings, highest power first.
-CALIBRATION = (-0.06766283, 1.11546468, 0.04602535)
+CALIBRATION = (-0.06766283, 1.11546468, 0.04602535)  # published; highest power first
 
 
 class DnsmosEngine(QualityEngine):
     """DNSMOS; a short signal is repeated to the input length, a long one is rated each second."""
 
     def __init__(self, config: QualityConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         path = weights.folder(config.artefact) / "sig_bak_ovr.onnx"
         self._session = open_session(path, config.threads)
 

@@ -1,9 +1,6 @@
-"""cuBLAS 12 for CTranslate2, beside the cuBLAS 13 of torch.
-
-CTranslate2 opens the library by its name at its first call on a GPU. The loader looks for that name
-among the loaded libraries first, but not in the folders of Python packages. The symbols of each
-version carry its number, so the two do not mix in one process.
-"""
+"""cuBLAS 12 for CTranslate2, beside the cuBLAS 13 of torch. CTranslate2 opens the library by its
+name at its first call on a GPU. The loader looks for that name among the loaded libraries first,
+but not in folders of Python packages. Each version numbers its symbols, so the two do not mix."""
 
 import ctypes
 from importlib.util import find_spec

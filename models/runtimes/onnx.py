@@ -14,9 +14,8 @@ CPU = ["CPUExecutionProvider"]
 
 
 def session_options(threads: int) -> onnxruntime.SessionOptions:
-    """Return session options; `threads` is the number of threads that compute one operator. Idle
-    threads sleep: spinning threads gain a few per cent for one engine, but take a core from every
-    other process of the machine."""
+    """Return options for a session; `threads` compute one operator. Idle threads sleep: if they
+    spun, one engine would gain a few per cent, and all others lose a core."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -26,7 +25,6 @@ def session_options(threads: int) -> onnxruntime.SessionOptions:
 
 
 def open_session(model: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
-    """Loads a graph from a file or from memory."""
     source = str(model) if isinstance(model, Path) else model
     return onnxruntime.InferenceSession(source, session_options(threads), providers=CPU)
 
@@ -36,11 +34,8 @@ def run(
     inputs: Mapping[str, NDArray[Any]],
     interruption: Interruption,
 ) -> list[NDArray[Any]]:
-    """Runs a session and returns all outputs.
-
-    An interruption ends the run after an operator, with an error of the library; the session stays
-    usable.
-    """
+    """Runs a session and returns all outputs. An interruption ends the run after an operator, with
+    an error of the library; the session stays usable."""
     options = onnxruntime.RunOptions()
     interruption.add(partial(setattr, options, "terminate", True))
     outputs: list[NDArray[Any]] = session.run(None, inputs, options)

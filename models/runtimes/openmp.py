@@ -23,12 +23,10 @@ class AdaptiveBarriers:
     one of the cores busy they made 22 and 36, and with four streams 28 and 46. libgomp reads its
     settings only once, but its threads spin at most a hundred times while there are more of them
     than cores (GOMP_SPINCOUNT in its manual). So a second team of idle threads is kept while others
-    use the cores.
-    """
+    use the cores."""
 
     def __init__(self, threads: int) -> None:
-        """Create the switch. `threads` is the number of threads of the program's parallel
-        regions."""
+        """Create the switch; `threads` is the number of threads of parallel regions."""
         self._cpus = os.sched_getaffinity(0)
         self._free = len(self._cpus) - threads  # cores that the threads leave to others
         try:
@@ -85,10 +83,7 @@ class AdaptiveBarriers:
 
 
 def used_seconds(cpus: set[int]) -> float:
-    """Seconds since boot in which these CPUs were busy, or taken by the hypervisor.
-
-    Raises OSError where there is no /proc/stat.
-    """
+    """Returns the seconds since boot in which the CPUs were busy or stolen. Raises OSError."""
     total = 0.0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *columns = line.split()

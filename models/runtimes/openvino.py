@@ -27,15 +27,12 @@ Values = dict[str, openvino.Tensor]
 
 
 class OpenVinoModel:
-    """Compiled graph, which runs in bfloat16 where the processor supports it.
-
-    The compiled graph is cached beside its file, and then loads in a third of the time.
-    """
+    """Compiled graph, which runs in bfloat16 where the processor supports it. The compiled graph is
+    cached beside its file, and then loads in a third of the time."""
 
     def __init__(self, onnx_file: Path, threads: int) -> None:
-        precision = "bf16" if "BF16" in _capabilities() else "f32"
         options = {
-            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_PRECISION_HINT": "bf16" if "BF16" in _capabilities() else "f32",
             "INFERENCE_NUM_THREADS": threads,
             "NUM_STREAMS": 1,
             "ENABLE_CPU_PINNING": False,  # engines of other processes share the cores
@@ -57,11 +54,8 @@ class OpenVinoModel:
 
     def run(self, values: Mapping[str, openvino.Tensor]) -> Generator[None, None, Values]:
         """Returns outputs by name; yields while it computes. One run at a time computes, others
-        wait.
-
-        Closing the generator does not cancel the run: a graph that is cancelled keeps shapes of two
-        inputs, and its next run fails.
-        """
+        wait. Closing the generator does not cancel the run: a graph that is cancelled keeps shapes
+        of two inputs, and its next run fails."""
         while (begun := self._begin(values)) is None:
             yield
         number, outputs = begun
@@ -70,11 +64,8 @@ class OpenVinoModel:
         return outputs
 
     def release_memory(self) -> None:
-        """Frees the memory of runs, unless one computes.
-
-        Doing so after each run costs a third of the speed: the memory has to be allocated again,
-        page by page.
-        """
+        """Frees the memory of runs, unless one computes. Doing so after each run costs a third of
+        the speed: the memory has to be allocated again, page by page."""
         with self._lock:
             if not self._is_free():
                 return
@@ -129,9 +120,7 @@ def tensor(values: NDArray[Any]) -> openvino.Tensor:
 def _compiled(
     onnx_file: Path, options: Mapping[str, Any]
 ) -> tuple[openvino.CompiledModel, mmap.mmap | None]:
-    """Compiles or loads the graph; returns it with its mapped file, None if that is not
-    writable.
-    """
+    """Compiles or loads the graph; returns it with its mapped file, or None if unwritable."""
     compiler = _digest(openvino.__version__)
     kept = onnx_file.with_name(f"{onnx_file.stem}-{_processor()}-{compiler}.openvino")
     if kept.exists():
@@ -159,11 +148,7 @@ def _imported(kept: Path, options: Mapping[str, Any]) -> tuple[openvino.Compiled
 
 @cache
 def _processor() -> str:
-    """Digest of the processor, so that unlike machines that share a cache use different files.
-
-    Includes a restriction of the instruction set, so that no graph compiled for other
-    instructions is loaded.
-    """
+    """Digest of the processor and its allowed instructions: unlike machines may share a cache."""
     name = _core().get_property("CPU", "FULL_DEVICE_NAME")
     instructions = filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])
     return _digest((name, sorted(_capabilities()), *instructions))
@@ -175,18 +160,12 @@ def _digest(value: object) -> str:
 
 @cache
 def _core() -> openvino.Core:
-    _map_large_memory()
-    return openvino.Core()
-
-
-def _map_large_memory() -> None:
-    """Makes glibc return large blocks to the system as soon as they are freed.
-
-    It would keep the blocks that are too small for a longer input, and input lengths vary.
-    """
+    # Makes glibc return large blocks to the system as soon as they are freed. It would keep the
+    # blocks that are too small for a longer input, and input lengths vary.
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
         set_option(_M_MMAP_THRESHOLD, LARGE_BYTES)
+    return openvino.Core()
 
 
 @cache

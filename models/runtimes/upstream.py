@@ -1,8 +1,5 @@
-"""Base of engines that forward to a service with OpenAI's API.
-
-It has a client for each event loop, translates refusals, retries until the first piece of an
-answer, and breaks the circuit of a failing service.
-"""
+"""Base of engines that forward to a service with OpenAI's API: a client for each event loop,
+retries until the first piece of an answer, and a circuit breaker."""
 
 import asyncio
 import json
@@ -14,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -103,8 +100,7 @@ class UpstreamService:
 
     @asynccontextmanager
     async def _sent(self, path: str, **content: Any) -> AsyncIterator[httpx.Response]:
-        """Sends a request, and opens its answer to read the body in the block. Raises
-        EngineError."""
+        """Sends a request, and opens its answer, whose body the block reads. Raises EngineError."""
         try:
             async with self._client().stream("POST", path, **content) as answer:
                 if answer.status_code != 200:
@@ -190,10 +186,8 @@ async def _end(client: httpx.AsyncClient | None) -> None:
 
 
 class CircuitBreaker:
-    """Circuit breaker (M. Nygard, Release It!, 2007).
-
-    Refuses calls for a while after several failures in a row, then lets a single call try.
-    """
+    """Circuit breaker (M. Nygard, Release It!, 2007). Refuses calls for a while after several
+    failures in a row, then lets a single call try."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
@@ -222,11 +216,9 @@ class CircuitBreaker:
 def _message_of(body: str) -> str:
     """Extracts the message of a refusal from the usual envelopes, short and in one line."""
     message: Any = None
-    try:
+    with suppress(ValueError, AttributeError):
         envelope = json.loads(body)
         error = envelope.get("error")
         envelope = error if isinstance(error, dict) else envelope
         message = envelope.get("message") or envelope.get("detail") or error
-    except (ValueError, AttributeError):
-        pass
     return " ".join(str(message or body).split())[:MOST_SHOWN] or "it does not say why"

@@ -15,11 +15,9 @@ EMBEDDING_SIZE = 256
 RATE = 1.3  # windows per second for the embedding of a signal
 MIN_COVERAGE = 0.75  # part of the last window that must be filled
 
+# Unit vectors, float32 [256] and [k, 256]; the dot product of two is their similarity, at most 1.
 Embedding: TypeAlias = NDArray[np.float32]
-"""Unit vector, float32 [256]; the dot product of two is their similarity, at most 1."""
-
 Embeddings: TypeAlias = NDArray[np.float32]
-"""Unit vectors, float32 [k, 256]."""
 
 
 class SpeakerEncoder(Engine, ABC):
@@ -35,10 +33,7 @@ class SpeakerEncoder(Engine, ABC):
 
     @abstractmethod
     def embed_windows(self, pcm: Pcm, hop_s: float) -> Embeddings:
-        """Embeds windows of the encoder's own length, which begin `hop_s` apart.
-
-        A last window under MIN_COVERAGE is omitted, unless it is the only one.
-        """
+        """Embeds windows of the encoder's length, `hop_s` apart, as `window_starts` places them."""
 
     @abstractmethod
     def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:

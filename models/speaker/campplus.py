@@ -32,7 +32,6 @@ class CampplusEngine(SpeakerEncoder):
     """CAM++, whose embeddings do not depend on the level."""
 
     def __init__(self, config: CampplusConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         graph = weights.converted(config.artefact)["encoder.onnx"]
         self._session = open_session(graph, config.threads)
 

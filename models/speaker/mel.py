@@ -11,8 +11,7 @@ from models.mel import FRAME_SAMPLES, frames_of, mel_edges_hz, mel_power
 MEL_BANDS = 40
 BLOCK_FRAMES = 4096  # 41 s; bounds the memory for a long signal
 
-Mels: TypeAlias = NDArray[np.float32]
-"""Mel spectra, float32 [frames, 40]; frame i is centred at sample 160 i."""
+Mels: TypeAlias = NDArray[np.float32]  # float32 [frames, 40]; frame i is centred at sample 160 i
 
 
 def mel_spectrum(pcm: Pcm) -> Mels:

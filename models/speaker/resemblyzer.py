@@ -1,8 +1,6 @@
-"""Resemblyzer's speaker encoder, without its library: three LSTM layers over mel spectra.
-
-https://github.com/resemble-ai/Resemblyzer, trained with the GE2E loss (Wan et al., "Generalized
-End-to-End Loss for Speaker Verification", 2018).
-"""
+"""Resemblyzer's speaker encoder (https://github.com/resemble-ai/Resemblyzer), without its library:
+three LSTM layers over mel spectra, trained with the GE2E loss (Wan et al., "Generalized End-to-End
+Loss for Speaker Verification", 2018)."""
 
 from collections.abc import Sequence
 
@@ -32,7 +30,6 @@ class ResemblyzerEngine(SpeakerEncoder):
     """Resemblyzer's encoder. Callers trim silence, which the library does itself."""
 
     def __init__(self, config: ResemblyzerConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         graph = weights.converted(config.artefact)["encoder.onnx"]
         self._session = open_session(graph, config.threads)
         self._batch_size = config.batch_size
@@ -48,8 +45,7 @@ class ResemblyzerEngine(SpeakerEncoder):
         mels = mel_spectrum(pcm)
         pieces = []
         for start, end in windows:
-            # Each piece has its own gain, since speakers' distances differ; squared, since mels are
-            # power.
+            # Speakers' distances differ, so each piece has its own gain, squared as mels are power.
             gain = np.float32(_gain(pcm[start:end]) ** 2)
             first = start // HOP_SAMPLES
             pieces.append(mels[first : max(first + 1, -(-end // HOP_SAMPLES))] * gain)

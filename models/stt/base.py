@@ -50,8 +50,7 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    # Prior odds of each language against those not named.
-    prior: Mapping[str, float] = field(default_factory=dict)
+    prior: Mapping[str, float] = field(default_factory=dict)  # odds against languages not named
     # The caller's, with the prompt of this stretch; `words` is set if word times are needed.
     options: RecognitionOptions = RecognitionOptions()
     beam_size: int = 1  # width of the beam in the decoding profile
@@ -128,10 +127,8 @@ class Transcript:
 def add_voices(
     request: TranscriptionRequest, transcript: Transcript, encoder: SpeakerEncoder
 ) -> Transcript:
-    """Adds the speaker embeddings of the requested windows, if there is speech; blocking.
-
-    The replica that transcribes computes them, so that the audio is sent and queued once.
-    """
+    """Adds the speaker embeddings of the requested windows, if there is speech; blocking. The
+    replica that transcribes computes them, so that the audio is sent and queued once."""
     if not transcript.segments:
         return transcript
     return replace(transcript, voices=encoder.embed_pieces(request.pcm, request.voice_windows))
@@ -150,11 +147,7 @@ class STTCapabilities:
     device: str = "cpu"
 
     def check(self, request: TranscriptionRequest) -> None:
-        """Validates a request.
-
-        Raises UnsupportedLanguage, or InvalidEngineRequest for too much audio and for a translation
-        that the engine cannot make.
-        """
+        """Raises UnsupportedLanguage, or InvalidEngineRequest (too much audio, no translation)."""
         if request.options.translate and not self.translates:
             raise InvalidEngineRequest("model: this model does not translate, it transcribes")
         for language in (request.language, *request.languages):
@@ -175,7 +168,4 @@ class STTEngine(Engine, ABC):
 
     @abstractmethod
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
-        """Decodes a micro-batch of requests, in order; blocking.
-
-        Raises UnsupportedLanguage or, if it cannot translate, InvalidEngineRequest.
-        """
+        """Decodes a batch of requests, in order; blocking. Raises as `STTCapabilities.check`."""

@@ -21,20 +21,16 @@ Span = tuple[float, float]  # seconds
 
 
 def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
-    """Chooses the sample at which to split a request, for its longest missed speech.
-
-    It is the pause nearest to the middle of that speech, or where it begins or ends. None without
-    missed speech.
-    """
-    seconds = len(request.pcm) / STT_SAMPLE_RATE
+    """Chooses where to split a request (sample): at the pause nearest to the middle of its longest
+    missed speech, or where that begins or ends. None without missed speech."""
     spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in request.speech]
-    gaps = [gap for gap in _uncovered(words, seconds) if _is_missed(gap, spans)]
+    gaps = [gap for gap in _uncovered(words, request.seconds) if _is_missed(gap, spans)]
     missed = max(gaps, key=lambda gap: _speech_s(gap, spans), default=None)
     if missed is None:
         return None
     pauses = [(before[1] + after[0]) / 2 for before, after in zip(spans, spans[1:], strict=False)]
     near = [at for at in pauses if missed[0] - NEAR_S < at < missed[1] + NEAR_S] or missed
-    near = [at for at in near if SHORTEST_S < at < seconds - SHORTEST_S]
+    near = [at for at in near if SHORTEST_S < at < request.seconds - SHORTEST_S]
     at = min(near, key=lambda at: abs(at - sum(missed) / 2), default=None)
     return None if at is None else round(at * STT_SAMPLE_RATE)
 

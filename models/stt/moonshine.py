@@ -50,10 +50,7 @@ class Moonshine:
         }
 
     def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[RecognisedToken]:
-        """Decodes greedily; tokens have no times.
-
-        Returns no tokens soon after `is_wanted` is false.
-        """
+        """Decodes greedily, without times. Returns no tokens soon after `is_wanted` is false."""
         seconds = len(pcm) / STT_SAMPLE_RATE
         padded = np.pad(pcm, (0, max(0, round(SHORTEST_S * STT_SAMPLE_RATE) - len(pcm))))
         [states] = self._encoder.run(None, {self._encoder.get_inputs()[0].name: padded[None]})
@@ -82,8 +79,7 @@ class Moonshine:
                 logprob = float(log_softmax(logits[0, -1])[latest])
                 tokens.append(RecognisedToken(self._pieces.get(latest, b""), logprob))
         text = b"".join(token.piece for token in tokens).decode(errors="replace")
-        is_endless = compression_ratio(text) > REPETITIVE
-        return [] if is_endless else tokens
+        return [] if compression_ratio(text) > REPETITIVE else tokens
 
 
 def _pieces(tokenizer: Path) -> dict[int, bytes]:

@@ -1,7 +1,5 @@
-"""Recognisers in ONNX: NVIDIA's Parakeet and other NeMo models by onnx-asr, and Moonshine.
-
-Their decoders take no prompt, so key terms have no effect. They report no language.
-"""
+"""Recognisers in ONNX: NVIDIA's Parakeet and other NeMo models by onnx-asr, and Moonshine. Their
+decoders take no prompt, so key terms have no effect. They report no language."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,9 +27,7 @@ class OnnxAsrEngine(STTEngine):
             else NemoNetwork(config, folder)
         )
         self.capabilities = STTCapabilities(
-            languages=config.languages,
-            max_concurrency=config.workers,
-            word_times=not is_moonshine,
+            languages=config.languages, max_concurrency=config.workers, word_times=not is_moonshine
         )
 
     def transcribe(self, requests: Sequence[TranscriptionRequest]) -> list[Transcript]:
@@ -50,10 +46,8 @@ class OnnxAsrEngine(STTEngine):
 
 
 class NemoNetwork:
-    """FastConformer of NeMo with a TDT, RNN-T or CTC decoder.
-
-    Xu et al., "Efficient Sequence Transduction by Jointly Predicting Tokens and Durations" (2023).
-    """
+    """FastConformer of NeMo with a TDT, RNN-T or CTC decoder (Xu et al., "Efficient Sequence
+    Transduction by Jointly Predicting Tokens and Durations", 2023)."""
 
     def __init__(self, config: OnnxAsrConfig, folder: Path) -> None:
         import onnx_asr  # only this architecture needs it
@@ -67,10 +61,7 @@ class NemoNetwork:
         ).with_timestamps()
 
     def recognise(self, pcm: Pcm, is_wanted: Callable[[], bool]) -> list[RecognisedToken]:
-        """Decodes greedily; tokens have their start times.
-
-        The library computes to the end, even if `is_wanted` becomes false meanwhile.
-        """
+        """Decodes greedily, with start times, to the end even if `is_wanted` becomes false."""
         result = self._recogniser.recognize(pcm)
         tokens = zip(
             result.tokens or (), result.logprobs or (), result.timestamps or (), strict=True

@@ -1,9 +1,6 @@
 """The options of recognition. Each dialect maps its own names to them once; then they pass
-unchanged through sockets, files, jobs and pipelines to the engine.
-
-The types here have the ranges. The request of a dialect is checked with them, so that an error
-names the caller's own field.
-"""
+unchanged through sockets, files, jobs and pipelines to the engine. The types have the ranges and
+check the requests of dialects, so that an error names the caller's own field."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +14,7 @@ from configs.schema.transcription import ProfileName
 KeyTerms = Annotated[
     list[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]],
     Field(
-        max_length=100,
-        description="Names and rare words that may occur, in the desired spelling.",
+        max_length=100, description="Names and rare words that may occur, in the desired spelling."
     ),
 ]
 KnownSpeakers = Annotated[
@@ -38,8 +34,7 @@ def named_language(code: str) -> str | None:
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-SpeakerChoice: TypeAlias = bool | Sequence[str]
-"""All enrolled speakers, none, or those of these ids."""
+SpeakerChoice: TypeAlias = bool | Sequence[str]  # all enrolled, none, or those of these ids
 
 
 @dataclass(frozen=True, slots=True)

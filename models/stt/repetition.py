@@ -31,8 +31,7 @@ BANDS = 40
 AUDIBLE = 1e-3  # share of loud frames' power; pauses are below it, and left out, as they differ
 FRAMES_PER_S = MEL_SAMPLE_RATE // HOP_SAMPLES
 SMOOTHING = np.array([1.0, 3.0, 4.0, 3.0, 1.0]) / 12  # weights over neighbouring frames
-# Frames of 10 ms.
-SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150
+SHORTEST_PERIOD, LONGEST_PERIOD = 10, 150  # frames of 10 ms
 FIRST_PEAK = 0.75  # share of the highest peak: multiples of a period are as similar
 FASTER, SLOWER = 0.7, 1.45  # ratio of an interval to the period
 # Least similarity of a word to the repetition beside it, and after a break. On the tuned half of
@@ -93,11 +92,8 @@ def gathered(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
-    """Finds the times (s) at which the repetitions of a sound begin and the last one ends.
-
-    The list is empty if no sound repeats. If the `words` of a text are given, only the sound near
-    their longest run is searched.
-    """
+    """Finds the times (s) at which the repetitions of a sound begin and the last one ends; none if
+    no sound repeats. With the `words` of a text, searches only near their longest run."""
     run = longest_run(words)
     from_s = words[run.first].start if run.first else 0.0
     ends = run.times == 0 or run.after == len(words)
@@ -131,13 +127,10 @@ def onsets_s(pcm: Pcm, words: Sequence[Word] = ()) -> list[float]:
 def recounted(
     words: Sequence[Word], onsets: Sequence[float], *, is_few: bool = False
 ) -> tuple[Word, ...]:
-    """Writes the unit of the longest run among the words as often as the sound has it.
-
-    `onsets` are the times at which the repetitions begin, followed by the end of the last one. If
-    the sound has many more repetitions than the text, the words that follow the run but end before
-    the last repetition does are left out as misheard, unless `is_few`: only few of the repetitions
-    were decoded.
-    """
+    """Writes the unit of the longest run among the words as often as the sound has it. `onsets` are
+    the times at which the repetitions begin, and the end of the last one. If the sound has many
+    more of them than the text, words that follow the run but end before the last repetition does
+    are left out as misheard, unless `is_few`: only few of the repetitions were decoded."""
     run = longest_run(words)
     units = [words[at : at + run.size] for at in range(run.first, run.after, run.size)]
     middle = [units[1]] * (len(onsets) - 3)
@@ -158,11 +151,9 @@ def recounted(
 
 
 def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
-    """Removes the middle of a sound that has at least four repetitions.
-
-    The first two and the last two repetitions stay; of four, the first two and the last. Also
-    returns the time at which the removed part began, and its length, both in seconds.
-    """
+    """Removes the middle of a sound that has at least four repetitions. The first two and the last
+    two repetitions stay; of four, the first two and the last. Also returns the time at which the
+    removed part began, and its length, both in seconds."""
     last_kept = 2 if len(onsets) > FEW + 1 else 1
     first, last = (round(at * STT_SAMPLE_RATE) for at in (onsets[2], onsets[-1 - last_kept]))
     short = np.concatenate([pcm[:first], pcm[last:]])
@@ -170,8 +161,7 @@ def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
 
 
 def around(words: Sequence[Word], at_s: float, left_out_s: float) -> tuple[Word, ...]:
-    """Gives words of a shortened signal their times in the whole. Their longest run lasts from
-    before the repetitions that were left out to after them."""
+    """Gives words of a shortened signal their times in the whole, around what was left out."""
     run = longest_run(words)
     before = [word for word in words if word.start < at_s]
     whole = [*before, *shifted(words[len(before) :], left_out_s)]
@@ -196,8 +186,7 @@ def _self_similarity(bands: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _period(likeness: NDArray[np.float32]) -> int | None:
-    """The number of frames after which the sound is most like itself; the smallest if several are
-    equally good."""
+    """Smallest number of frames after which the sound is most like itself."""
     longest = min(LONGEST_PERIOD, int(0.45 * len(likeness)))
     means = np.array([likeness.diagonal(lag).mean() for lag in range(longest)])
     peaks = [

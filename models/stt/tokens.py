@@ -24,12 +24,9 @@ UNCERTAIN = 0.5  # probability of a language that is merely one of several candi
 
 
 def compression_ratio(text: str) -> float:
-    """Ratio of a text's size to its compressed size.
-
-    A letter of India or Southeast Asia counts as one byte: the first two of its three bytes are the
-    same in the whole text. Otherwise eight plain sentences of Tamil have a ratio of 2.8, those of
-    English 1.6.
-    """
+    """Ratio of a text's size to its compressed size. A letter of India or Southeast Asia counts as
+    one byte: the first two of its three bytes are the same in the whole text. Otherwise eight plain
+    sentences of Tamil have a ratio of 2.8, those of English 1.6."""
     data = _LONG.sub(lambda letter: chr(ord(letter[0]) % 0x80), text).encode()
     return len(data) / len(zlib.compress(data))
 
@@ -126,7 +123,7 @@ def _words(tokens: Sequence[RecognisedToken], language: str) -> list[_WordTokens
 
 
 def _timed(spoken: Sequence[_WordTokens], request: TranscriptionRequest) -> tuple[Word, ...]:
-    duration_s = len(request.pcm) / STT_SAMPLE_RATE
+    duration_s = request.seconds
     if all(word.starts_s for word in spoken):
         starts = [min(word.starts_s[0], duration_s) for word in spoken]
         last = [min(word.end_s, duration_s) for word in spoken]

@@ -1,14 +1,13 @@
 """Recognisers behind an OpenAI-compatible address: vLLM, Speaches, another Antiphon, a hosted API.
-
 The format is that of OpenAI's transcriptions:
-https://platform.openai.com/docs/api-reference/audio/createTranscription.
-"""
+https://platform.openai.com/docs/api-reference/audio/createTranscription."""
 
 import asyncio
 import io
 import wave
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -137,24 +136,21 @@ class UpstreamRecogniser(BlockingUpstream, STTEngine):
 
     def _transcript(self, request: TranscriptionRequest, answer: _TextAnswer) -> Transcript:
         texts = answer.text.split()
-        logprobs = [segment.avg_logprob or 0.0 for segment in answer.segments or ()] or [0.0]
-        silences = [segment.no_speech_prob or 0.0 for segment in answer.segments or ()] or [0.0]
-        logprob = sum(logprobs) / len(logprobs)
-        silence = sum(silences) / len(silences)
+        segments = answer.segments or [_Segment()]
+        logprob = sum(segment.avg_logprob or 0.0 for segment in segments) / len(segments)
+        silence = sum(segment.no_speech_prob or 0.0 for segment in segments) / len(segments)
         ratio = compression_ratio(" ".join(texts))
         decoding = Decoding((), answer.text, logprob, silence, ratio, complete=True)
         if self._guards.is_hallucination(decoding, request.options):
             texts = []
-        # Its words may lack the marks that the text has, and are not always as many.
-        words = answer.words or []
-        spans: list[tuple[float | None, float | None]]
-        spans = [(word.start, word.end) for word in words]
-        if len(spans) != len(texts):
-            spans = [(None, None)] * len(texts)
-        tokens = [
-            RecognisedToken(f" {word}".encode(), logprob, start_s, end_s)
-            for word, (start_s, end_s) in zip(texts, spans, strict=True)
-        ]
+        tokens = [RecognisedToken(f" {text}".encode(), logprob) for text in texts]
+        # The answer's words may lack the marks that the text has, and are not always as many.
+        words = answer.words or ()
+        if len(words) == len(tokens):
+            tokens = [
+                replace(token, start_s=word.start, end_s=word.end)
+                for token, word in zip(tokens, words, strict=True)
+            ]
         transcript = transcript_of(tokens, request, self.capabilities.languages)
         language = _code(answer.language or "")
         if language in self.capabilities.languages and not request.language:

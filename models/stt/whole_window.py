@@ -29,7 +29,6 @@ class WholeWindowEngine(WhisperEngine):
             self.close()
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._model.close()
 
     def _encode(self, requests: Sequence[TranscriptionRequest]) -> list[States]:

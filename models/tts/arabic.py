@@ -1,8 +1,6 @@
-"""Arabic: restores the vowel marks that its writers leave out, and reads vowelled text.
-
-The network is rawi-ensemble (https://github.com/TigreGotico/text2tashkeel): two BiLSTMs over
-letters, of which one places marks and the other chooses them.
-"""
+"""Arabic: restores the vowel marks that its writers leave out, and reads vowelled text. The network
+is rawi-ensemble (https://github.com/TigreGotico/text2tashkeel): two BiLSTMs over letters, of which
+one places marks and the other chooses them."""
 
 import json
 import re
@@ -67,9 +65,7 @@ def _network() -> tuple[InferenceSession, dict[str, int], dict[int, str]]:
 
 def with_vowels(text: str) -> str:
     """Adds vowel marks to the Arabic letters of `text`, each after the shadda, as espeak-ng needs.
-
-    A letter with marks keeps them, and so does a word with marks on half of its letters or more.
-    """
+    A letter with marks keeps them, and so does a word with marks on half of its letters or more."""
     if not _ARABIC.search(text):
         return text
     plain = text.replace(TATWEEL, "")

@@ -13,8 +13,7 @@ from models.errors import UnknownVoice, UnsupportedLanguage
 
 @dataclass(frozen=True, slots=True)
 class PackRef:
-    """A voice pack by its digest. The half megabyte of the pack is sent only to an engine that
-    lacks it."""
+    """A voice pack by its digest; its half megabyte is sent only to an engine that lacks it."""
 
     digest: str  # SHA-256 of the bytes, in hexadecimal digits
     data: bytes | None = None  # a pack of the kind that the engine declares
@@ -30,17 +29,14 @@ class SynthesisRequest:
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
-    # Seconds from now until the listener hears an underrun; relative, as processes share no clock.
-    deadline_s: float = 0.0
+    deadline_s: float = 0.0  # from now until the listener hears an underrun; clocks may differ
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
-    # Start and end in `text`, and IPA of the span; for engines with the capability.
-    phonemes: tuple[tuple[int, int, str], ...] = ()
+    phonemes: tuple[tuple[int, int, str], ...] = ()  # spans: start and end in `text`, and IPA
     interruption: Interruption = field(default_factory=Interruption, compare=False)
 
     def symbols(self, read: Callable[[str], str], convert: Callable[[str], str]) -> str:
-        """Return the phonemes of `text`: `read` makes them, except for spans with given IPA, which
-        `convert` converts."""
+        """Return the phonemes of `text` by `read`, and of spans with given IPA by `convert`."""
         parts: list[str] = []
         spans = [(0, 0, ""), *self.phonemes, (len(self.text), 0, "")]
         for (_, start, _), (end, _, ipa) in pairwise(spans):
@@ -71,8 +67,7 @@ class VoiceTable(dict[str, VoiceInfo]):
     """Voices by key; an unknown key raises UnknownVoice."""
 
     def __init__(self, voices: Iterable[VoiceConfig] = (), engine: str = "") -> None:
-        """Create the table. `voices` are those of the configuration; `engine` is the name in the
-        registry."""
+        """`voices` are those of the configuration; `engine` is the name in the registry."""
         for voice in voices:
             described = voice.model_dump(include=set(VoiceConfig.model_fields))
             self[voice.key] = VoiceInfo(engine, **described)
@@ -86,10 +81,7 @@ class VoiceTable(dict[str, VoiceInfo]):
         return tuple(sorted({voice.language for voice in self.values()}))
 
     def speaking(self, key: str, language: str) -> VoiceInfo:
-        """Returns the voice of that key, for engines whose voices speak only their own language.
-
-        Raises UnknownVoice or UnsupportedLanguage.
-        """
+        """Returns the voice of that key. Raises UnknownVoice, or UnsupportedLanguage for others."""
         voice = self[key]
         if language != voice.language:
             raise UnsupportedLanguage(
@@ -110,28 +102,20 @@ class TTSEngine(Engine, ABC):
 
     @abstractmethod
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
-        """Yields consecutive pieces of mono speech; closing the generator stops the synthesis.
-
-        At an empty piece, which only marks progress, the scheduler may switch to another request.
-        Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece.
-        """
+        """Yields consecutive pieces of mono speech; closing the generator stops the synthesis. At
+        an empty piece, which only marks progress, the scheduler may switch to another request.
+        Raises UnknownVoice, UnsupportedLanguage or PackMissing before the first piece."""
 
     def phonemes(self, request: SynthesisRequest) -> str:
         """Returns the symbols that `synthesize` speaks, including those of `request.phonemes`.
-
-        Empty without the capability. Raises as `synthesize`.
-        """
-        del request
+        Empty without the capability. Raises as `synthesize`."""
         return ""
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
-        """Does slow first-time work in advance, such as compiling kernels for usual lengths.
-
-        An empty chunk marks progress, a chunk with audio a completed part. Optional; the generator
-        can be closed at any step.
-        """
+        """Does slow first-time work in advance, such as compiling kernels for usual lengths. An
+        empty chunk marks progress, a chunk with audio a completed part. Optional; the generator can
+        be closed at any step."""
         yield from ()
 
     def forget_voice(self, digest: str) -> None:
         """Drops the cached voice pack of that digest, if any, because its voice was deleted."""
-        del digest  # engines without takes_voice_packs cache none

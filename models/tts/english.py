@@ -1,8 +1,6 @@
-"""Rewrites capitals in English text for phonemizers.
-
-hibari and espeak-ng read a lone "A" as the article, and "A-" as the letter. hibari spells words in
-capitals that its tagger takes for names; its dictionary tells which of them are words.
-"""
+"""Rewrites capitals in English text for phonemizers. hibari and espeak-ng read a lone "A" as the
+article, and "A-" as the letter. hibari spells words in capitals that its tagger takes for names;
+its dictionary tells which of them are words."""
 
 import re
 from typing import Annotated, Any
@@ -43,8 +41,7 @@ _LETTER_INSIDE = re.compile(
 )
 _WORD = re.compile(r"(?<![\w'’])(?:[A-Z]{2,}(?:['’][A-Z]{1,2})?|A(?!-)|[A-Za-z]*[a-z])(?![\w'’])")
 _CONTRACTION = re.compile(r"['’](?:T|LL|RE|VE|M|D)$")
-# A pronounceable name that no dictionary has, too long for initials. Among other words in capitals
-# it may be shorter.
+# A pronounceable name that no dictionary has, too long for initials; shorter among capitals.
 _NAME = re.compile(r"(?=(?:[A-Z]*[AEIOUY]){2})(?![A-Z]*[^AEIOUY]{4})[A-Z]{6,}$|[A-Z]{8,}$")
 _SHORT_NAME = re.compile(
     rf"(?!(?:{'|'.join(_LISTS.initials)})$|[AEIOU]...$|[A-Z]*[^AEIOUY]{{3}})"
@@ -74,8 +71,7 @@ class EnglishPhonemizer:
         self._g2p = g2p
 
     def __call__(self, text: str) -> str:
-        spoken: str = self._g2p(self._readable(text))
-        return spoken
+        return str(self._g2p(self._readable(text)))
 
     def _readable(self, text: str) -> str:
         words = _WORD.findall(text)
@@ -93,9 +89,7 @@ class EnglishPhonemizer:
             before = word.lower()
             return self._cased(word, last, is_shouted=is_shouted)
 
-        if not is_shouted:
-            return _WORD.sub(read, with_letters(text))
-        return _WORD.sub(read, _sure_letters(text))
+        return _WORD.sub(read, _sure_letters(text) if is_shouted else with_letters(text))
 
     def _cased(self, word: str, before: str, *, is_shouted: bool) -> str:
         """Cases a word so that the phonemizer reads it correctly after the word `before`."""
@@ -103,9 +97,8 @@ class EnglishPhonemizer:
         if not word.isupper():
             return word
         if self._is_initials(word):
-            if lower in _LISTS.after_article and (
-                before in _ARTICLES or not before and lower == "us"
-            ):
+            follows_article = before in _ARTICLES or (not before and lower == "us")
+            if lower in _LISTS.after_article and follows_article:
                 return word
             is_word = lower in (_LISTS.shouted if is_shouted else _LISTS.emphasised)
             return lower if is_word else word

@@ -1,7 +1,6 @@
 """espeak-ng through ctypes: text to phonemes, and its own voices, in one process-wide instance.
 
 The voices are formant synthesis, for languages that other engines here lack or pronounce badly.
-
 espeak-ng is GPL-3.0 and optional: only the extra `espeak` installs it, and nothing imports it
 before it is used.
 """
@@ -45,8 +44,7 @@ _OTHER_PUNCTUATION = str.maketrans(
     | {"„": "“", "¿": "", "¡": "", "\u200b": ""}
 )
 _PUNCTUATION = re.compile(r"([;:,.!?—…“”\"()]+)(?=\s|$)|(?<!\S)([“\"(]+)|\s([—–-])\s")
-# All other voices say "Chinese letter" for each ideograph.
-_WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")
+_WIDE_VOICES = ("cmn", "yue", "hak", "ja", "ko")  # others say "Chinese letter" for an ideograph
 _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
 _STRESS = re.compile(r"([ˈˌ])([^ˈˌ\saeiouyæøœɐɑɒɔɘəɚɛɜɝɞɤɨɪɯɵɶʉʊʌʏᵻᵿ]+)")
 _LANGUAGE_SWITCH = re.compile(r"\([^()]*\)")  # how espeak-ng marks words that it reads as foreign
@@ -88,10 +86,7 @@ class EspeakLibrary:
 
     def phonemes(self, text: str, voice: str, *, tie: bool = False) -> str:
         """Returns IPA of `text` with its punctuation; `tie` joins the letters of a phoneme with
-        `͡`.
-
-        Raises UnsupportedLanguage when there is no such voice.
-        """
+        `͡`. Raises UnsupportedLanguage when there is no such voice."""
         joined = ""
         gap = ""
         with self._lock:
@@ -112,10 +107,8 @@ class EspeakLibrary:
         return joined
 
     def speak(self, text: str, voice: str, *, speed: float, liveliness: float) -> Pcm:
-        """Speaks `text`: float32 [n] at `sample_rate`; `liveliness` scales the pitch range.
-
-        Raises UnsupportedLanguage when there is no such voice.
-        """
+        """Speaks `text`: float32 [n] at `sample_rate`; `liveliness` scales the pitch range. Raises
+        UnsupportedLanguage when there is no such voice."""
         encoded = _readable(text, voice).encode()
         with self._lock:
             self._choose(voice)
@@ -188,7 +181,6 @@ class EspeakEngine(TTSEngine):
     """All voices of the configuration, from one copy of the library."""
 
     def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
-        del weights  # the library brings its data
         self._library = espeak_library()
         self._voices = VoiceTable(config.voices, config.engine)
         self.capabilities = TTSCapabilities(

@@ -41,7 +41,6 @@ class HibariEngine(TTSEngine):
     )
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
-        del weights  # the library brings them
         self._voices = VoiceTable(config.voices, config.engine)
         self._models = {
             key: Hibari(
@@ -54,8 +53,7 @@ class HibariEngine(TTSEngine):
         for model in self._models.values():
             model.sess = open_session(_with_durations(Path(model.model_path)), config.threads)
         for key in self._voices:  # loads the dictionary, which would delay the first request
-            for chunk in self.synthesize(SynthesisRequest("Ready.", key, "en")):
-                del chunk
+            list(self.synthesize(SynthesisRequest("Ready.", key, "en")))
 
     def phonemes(self, request: SynthesisRequest) -> str:
         g2p = self._models[self._voices[request.voice].key].g2p
@@ -105,9 +103,7 @@ class HibariEngine(TTSEngine):
 def _spoken(
     model: Hibari, symbols: str, request: SynthesisRequest, noise: np.random.Generator
 ) -> tuple[Pcm, NDArray[np.float64]]:
-    """Returns speech, float32 [n], and the start of each symbol and the end, float64 [n + 1], in
-    s.
-    """
+    """Returns speech, float32 [n], and the starts and end of symbols (s), float64 [symbols + 1]."""
     ids = model.ids(symbols)
     if len(ids) < 3:  # only the pads at both ends
         return np.zeros(0, np.float32), np.zeros(1)
@@ -125,5 +121,4 @@ def _with_durations(path: Path) -> bytes:
     graph.graph.output.append(
         onnx.helper.make_tensor_value_info(DURATIONS, onnx.TensorProto.FLOAT, None)
     )
-    content: bytes = graph.SerializeToString()
-    return content
+    return bytes(graph.SerializeToString())

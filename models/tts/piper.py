@@ -1,8 +1,6 @@
-"""VITS voices in Piper's format on ONNX Runtime, with phonemes of espeak-ng.
-
-VITS: Kim et al., "Conditional Variational Autoencoder with Adversarial Learning for End-to-End
-Text-to-Speech" (2021); Piper: https://github.com/rhasspy/piper.
-"""
+"""VITS voices in Piper's format on ONNX Runtime, with phonemes of espeak-ng. VITS: Kim et al.,
+"Conditional Variational Autoencoder with Adversarial Learning for End-to-End Text-to-Speech"
+(2021); Piper: https://github.com/rhasspy/piper."""
 
 import json
 import unicodedata
@@ -47,8 +45,7 @@ class VitsEngine(TTSEngine):
             phonemes=True,
         )
         for voice in config.voices:  # the first run allocates memory
-            for piece in self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)):
-                del piece
+            list(self.synthesize(SynthesisRequest("Ready.", voice.key, voice.language)))
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         voice = self._voices.speaking(request.voice, request.language)

@@ -16,9 +16,8 @@ from models.tts.trimming import streamed_sentence
 from models.tts.voice_pack import VoiceCache
 from models.tts.voice_prompt import READERS
 
-# Lengths of the first and the later chunks, in frames of 80 ms.
-FIRST_FRAMES = 3
-NEXT_FRAMES = 6
+FIRST_FRAMES = 3  # frames of 80 ms in the first chunk
+NEXT_FRAMES = 6  # frames in a later chunk
 
 
 class PromptedModel(Protocol):
@@ -65,7 +64,6 @@ class PromptedEngine(TTSEngine):
             self.close()
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running requests raise EngineLost."""
         self._prompts = _prompts(self._prompted, self.capabilities.pack)
         self._prompted.close()
 

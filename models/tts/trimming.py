@@ -39,10 +39,8 @@ def whole_sentence(pcm: Pcm, sample_rate: int, request: SynthesisRequest) -> Aud
 def streamed_sentence(
     pieces: Iterator[Pcm], sample_rate: int, request: SynthesisRequest
 ) -> Generator[AudioChunk, None, None]:
-    """Trims the audio of a request as it comes.
-
-    Word times are known only after the last piece, so with them all audio is in the last chunk.
-    """
+    """Trims the audio of a request as it comes. Word times are known only after the last piece, so
+    with them all audio is in the last chunk."""
     pieces = without_ends(pieces, sample_rate)
     if not request.timings:
         yield from (AudioChunk(pcm, sample_rate) for pcm in pieces)

@@ -1,8 +1,6 @@
 """Voices behind an OpenAI-compatible address: servers of Chatterbox, F5, Fish, XTTS or Kokoro,
-another Antiphon, a hosted API.
-
-The format is that of OpenAI's speech: https://platform.openai.com/docs/api-reference/audio.
-"""
+another Antiphon, a hosted API. The format is that of OpenAI's speech:
+https://platform.openai.com/docs/api-reference/audio."""
 
 import struct
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -16,19 +14,11 @@ from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceT
 from models.tts.trimming import streamed_sentence
 from models.weights.store import WeightStore
 
-# Longest audio of an answer; slow speech has ten letters a second.
-MOST_S = 30.0
-MOST_S_PER_LETTER = 0.5
+MOST_S = 30.0  # longest audio of an answer, and more per letter
+MOST_S_PER_LETTER = 0.5  # slow speech has ten letters a second
 MOST_HEADER = 4096  # bytes
 SLOWEST, FASTEST = 0.25, 4.0  # range of OpenAI's `speed`
-KINDS = (
-    "audio/pcm",
-    "audio/l16",
-    "audio/raw",
-    "audio/wav",
-    "audio/wave",
-    "application/octet-stream",
-)
+KINDS = "audio/pcm audio/l16 audio/raw audio/wav audio/wave application/octet-stream".split()
 
 
 class UpstreamVoices(BlockingUpstream, TTSEngine):
@@ -118,11 +108,9 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
             raise self._failed("sends no audio")
 
     def _without_header(self, begun: bytes, most: int) -> tuple[bytes, int] | None:
-        """Strips a WAV header from the first bytes of an answer.
-
-        Returns the samples so far and the number of bytes to expect at most, or None while the
-        header is incomplete. Raises EngineLost for WAV in another format.
-        """
+        """Strips a WAV header from the first bytes of an answer. Returns the samples so far and the
+        number of bytes to expect at most, or None while the header is incomplete. Raises EngineLost
+        for WAV in another format."""
         if not begun.startswith(b"RIFF"[: len(begun)]):
             return begun, most
         at = 12

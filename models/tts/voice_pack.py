@@ -47,9 +47,7 @@ def write_pack(pack: VoicePack) -> bytes:
 @contextmanager
 def open_pack(data: bytes, kind: str) -> Iterator[Any]:
     """Opens the arrays of a pack by name; `kind` is the array that identifies the kind of pack.
-
-    Raises WeightsCorrupt, also for errors inside the `with` block.
-    """
+    Raises WeightsCorrupt, also for errors inside the `with` block."""
     try:
         size = len(data)
         if size <= MOST_BYTES:

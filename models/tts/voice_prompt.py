@@ -1,9 +1,6 @@
 """Voice prompts: packs with a recording, perhaps with its transcript, which an engine continues in
-the same voice.
-
-A prompt is sent like other packs (`models.tts.voice_pack`), but has its own format, so that an
-engine refuses a pack of another kind.
-"""
+the same voice. They are sent like other packs (`models.tts.voice_pack`) but have a format of their
+own, so that an engine refuses a pack of another kind."""
 
 import io
 from collections.abc import Callable
@@ -44,9 +41,7 @@ def write_prompt(prompt: VoicePrompt) -> bytes:
 
 
 def read_prompt(data: bytes, *, transcribed: bool = False) -> VoicePrompt:
-    """Deserialises a prompt. Raises WeightsCorrupt, also if a `transcribed` one lacks its
-    transcript.
-    """
+    """Deserialises a prompt, with its transcript if `transcribed`. Raises WeightsCorrupt."""
     with open_pack(data, "prompt") as parts:
         pcm, transcript, language = (parts[name] for name in ("prompt", "transcript", "language"))
     if pcm.dtype != np.int16 or pcm.ndim != 1:

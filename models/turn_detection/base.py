@@ -11,7 +11,5 @@ class TurnDetectionEngine(Engine, ABC):
 
     @abstractmethod
     def completeness(self, pcm: Pcm) -> float:
-        """Returns the probability that the turn is complete; blocking.
-
-        `pcm` is float32 [n] at 16 kHz, speech that ends with a short silence.
-        """
+        """Returns the probability that the turn is complete; blocking. `pcm` is float32 [n] at 16
+        kHz, speech that ends with a short silence."""

@@ -26,7 +26,6 @@ class SmartTurnEngine(TurnDetectionEngine):
     """Smart Turn, stateless; calls of several threads may overlap."""
 
     def __init__(self, config: SmartTurnConfig, weights: WeightStore) -> None:
-        """Load the network. Raises WeightsMissing or WeightsCorrupt."""
         path = weights.folder(config.artefact) / "smart_turn.onnx"
         self._session = open_session(path, config.threads)
 
@@ -36,10 +35,8 @@ class SmartTurnEngine(TurnDetectionEngine):
 
 
 def log_mel(pcm: Pcm) -> NDArray[np.float32]:
-    """Computes the spectrogram of the last 8 s of float32 [n] at 16 kHz, float32 [80, 800].
-
-    A shorter signal is preceded by silence.
-    """
+    """Computes the spectrogram of the last 8 s of float32 [n] at 16 kHz, float32 [80, 800]. A
+    shorter signal is preceded by silence."""
     recent = pcm[-INPUT_SAMPLES:].astype(np.float32, copy=False)
     padded = np.pad(recent, (INPUT_SAMPLES - len(recent), 0))
     normal = (padded - padded.mean()) / np.sqrt(padded.var() + np.float32(MIN_VARIANCE))

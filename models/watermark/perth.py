@@ -1,10 +1,8 @@
 """Resemble's Perth watermark (https://github.com/resemble-ai/Perth), without its library.
 
-Its networks change the spectrum below 2 kHz.
-
-It works at any sample rate, since frames have a duration in seconds: the published code resamples
-to 32 kHz, where they have 2048 samples. In a stream each frame is changed once, with a short
-look-ahead, so that there are no artefacts between pieces.
+Its networks change the spectrum below 2 kHz, here at any sample rate, since frames have a duration
+in seconds: the published code resamples to 32 kHz, where they have 2048 samples. In a stream each
+frame is changed once, with a short look-ahead, so that there are no artefacts between pieces.
 """
 
 from collections.abc import Iterator
@@ -22,19 +20,15 @@ from models.weights.store import WeightStore
 
 BINS = 128  # bins of the spectrum, from 0 Hz, that carry the watermark
 WIDE = 7  # kernel of a wide layer, in frames
-LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)
-"""Kernels of the convolutions, in frames; leaky ReLU between them."""
-
-SPEEDS = ("slow", "normal", "fast")
-"""Branches of the decoder: their input is stretched by 1.25, 1 and 0.75."""
-
+LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)  # kernels (frames), with leaky ReLU between layers
+STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}  # of the input, by branch of the decoder
+SPEEDS = tuple(STRETCHES)
 FRAME_S, HOP_S = 0.064, 0.01
 PUBLISHED_SAMPLES = 2048  # frame length of the published code, which scales magnitudes
 QUIETEST_DB = -180.0  # level of a magnitude 0
 RANGE_DB = 195.0  # range of levels between magnitudes 0 and 1
 BEFORE = sum(frames // 2 for frames in LAYERS)  # previous frames that a change depends on
 AFTER = 2  # look-ahead in frames; the network could use as many as BEFORE
-STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}
 MOST_S = 10.0  # longest piece processed at once, which takes 4 MB per second
 STRETCH_S = 4.0  # length of a stretch for the detection
 AUDIBLE = 1e-4  # minimum root mean square of a stretch that is not silent
@@ -48,7 +42,6 @@ class PerthWatermark(Watermark):
     """Perth watermark; the small encoder is loaded at once, the decoder at its first use."""
 
     def __init__(self, config: PerthConfig, weights: WeightStore) -> None:
-        """Load the networks. Raises WeightsMissing or WeightsCorrupt."""
         self._graphs = weights.converted(config.artefact)
         self._threads = config.threads
         self.encoder = open_session(self._graphs["encoder.onnx"], config.threads)
@@ -75,7 +68,7 @@ class PerthWatermark(Watermark):
         sounding = sums > SOUNDING * sums.max()
         below = magnitudes[:BINS]
         frames = below.shape[1]
-        lengths = {speed: max(2, int(frames * STRETCHES[speed])) for speed in SPEEDS}
+        lengths = {speed: max(2, int(frames * ratio)) for speed, ratio in STRETCHES.items()}
         inputs = {speed: _stretched(below, length)[None] for speed, length in lengths.items()}
         weights, marks = [], []
         for (weighing, mark), length in zip(
@@ -108,22 +101,18 @@ class PerthStream:
         self._unreturned = 0  # samples that came in and were not returned yet
 
     def process(self, pcm: Pcm) -> Pcm:
-        size = round(MOST_S / HOP_S) * self._frame.hop
-        parts = [self._process_part(pcm[at : at + size]) for at in range(0, len(pcm), size)]
-        return np.concatenate([np.zeros(0, np.float32), *parts])
-
-    def _process_part(self, pcm: Pcm) -> Pcm:
         self._unreturned += len(pcm)
-        self._waiting = np.concatenate([self._waiting, pcm])
-        return self._marked(AFTER)
+        size = round(MOST_S / HOP_S) * self._frame.hop
+        parts = [self._marked(pcm[at : at + size], AFTER) for at in range(0, len(pcm), size)]
+        return np.concatenate([np.zeros(0, np.float32), *parts])
 
     def flush(self) -> Pcm:
         silence = np.zeros(self._frame.samples + self._frame.hop, np.float32)
-        self._waiting = np.concatenate([self._waiting, silence])
-        return self._marked(0)[: self._unreturned]
+        return self._marked(silence, 0)[: self._unreturned]
 
-    def _marked(self, after: int) -> Pcm:
+    def _marked(self, pcm: Pcm, after: int) -> Pcm:
         frame = self._frame
+        self._waiting = np.concatenate([self._waiting, pcm])
         if len(self._waiting) >= frame.samples:
             fresh = frame.spectra(self._waiting)
             self._waiting = self._waiting[fresh.shape[1] * frame.hop :]

@@ -33,8 +33,7 @@ def main(
     command: str, names: tuple[str, ...], profile: Profile, with_optional: bool, repair: bool
 ) -> None:
     """Fetch the weights of a profile, or the artefacts NAMES."""
-    status = fetch_weights(names, profile=profile, with_optional=with_optional, repair=repair)
-    sys.exit(status)
+    sys.exit(fetch_weights(names, profile=profile, with_optional=with_optional, repair=repair))
 
 
 def fetch_weights(
@@ -45,10 +44,7 @@ def fetch_weights(
     repair: bool = False,
 ) -> int:
     """Fetch artefacts, by default those of the profile, and print what fails. Gated artefacts are
-    optional unless `names` has them.
-
-    Returns an exit status: 0, 1 after a failure, or 130 after an interrupt.
-    """
+    optional unless `names` has them. Returns the exit status: 1 after a failure, 130 if stopped."""
     try:
         store = WeightStore(weights_dir())
         asked_for = () if watermark_of() == "off" else (WATERMARK,)

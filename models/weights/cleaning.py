@@ -10,8 +10,7 @@ FOLDERS = ("blobs", "checked", "artefacts", "derived", "listings", "downloads")
 
 
 def leftovers(store: WeightStore) -> set[Path]:
-    """Return paths that no artefact of the store's catalogue needs: blobs, folders of older
-    versions, and parts of interrupted downloads."""
+    """Return paths of the cache that no artefact of the store's catalogue needs."""
     needed = set()
     for name, entry in store.catalogue.artefacts.items():
         files = store.artefact(name).files.values()
@@ -24,10 +23,7 @@ def leftovers(store: WeightStore) -> set[Path]:
 
 
 def delete(paths: Iterable[Path]) -> int:
-    """Delete files and folders of the cache; returns their bytes. Raises OSError.
-
-    A replica that has a file open can still read it.
-    """
+    """Delete files and folders of the cache; returns their bytes. Raises OSError."""
     freed = 0
     for path in paths:
         freed += size_bytes(path)

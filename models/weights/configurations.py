@@ -51,11 +51,8 @@ class PiperVoice(BaseModel):
 
 def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None, dict[str, str]]:
     """Return the engine for the `chosen` paths among those `known`, and the paths by the names
-    under which the engine reads them.
-
-    The engine is None if the kind of model is not recognised. Raises ValueError if there are
-    several models.
-    """
+    under which the engine reads them. The engine is None if the kind of model is not recognised.
+    Raises ValueError if there are several models."""
     candidates = {
         "llama_cpp": [{"model.gguf": path} for path in chosen if path.endswith(".gguf")],
         "vits": [
@@ -80,11 +77,7 @@ def form_of(chosen: Collection[str], known: Collection[str]) -> tuple[str | None
 
 
 def _recogniser(encoder: re.Match[str], known: set[str]) -> dict[str, str]:
-    """Return the files of the recogniser with this encoder: NeMo's as onnx-asr names them, or
-    Moonshine's.
-
-    Empty if one is missing.
-    """
+    """Return the files of NeMo's or Moonshine's recogniser; empty if one is missing."""
     folder, separator, kind = encoder.groups(default="")
     decoder, texts = _BESIDE_ENCODER[separator]
     suffix = kind if separator == "-" else ""  # NeMo's names keep the quantisation
@@ -169,7 +162,6 @@ def _causal(folder: Path) -> dict[str, Any]:
 
 
 def _network(folder: Path) -> dict[str, Any]:
-    """Return the settings of a recogniser in ONNX."""
     if not (folder / "vocab.txt").exists():
         return {"architecture": "moonshine"}
     is_int8 = any(path.name.endswith(".int8.onnx") for path in folder.iterdir())

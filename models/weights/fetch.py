@@ -1,7 +1,4 @@
-"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts.
-
-Files are written atomically.
-"""
+"""Fetches weights into the cache: tries sources in order, verifies, resumes, converts."""
 
 import errno
 import fcntl
@@ -28,8 +25,7 @@ class FetchProgress:
     """Progress as a bar on a terminal, otherwise as a line for each artefact."""
 
     def __init__(self, total_bytes: int = 0, *, show: Callable[[int], None] | None = None) -> None:
-        """Create the progress. `show` is called in place of the bar, with the bytes that are
-        present."""
+        """Create the progress. `show` is called with the present bytes, in place of the bar."""
         self._show = show
         self._bar = tqdm(
             total=total_bytes,
@@ -95,10 +91,8 @@ def fetch(
     store: WeightStore, names: Iterable[str], progress: FetchProgress, reserve_bytes: int = 0
 ) -> None:
     """Complete each artefact in the cache; a second run at the same time waits for the first.
-
     `reserve_bytes` of the disk stay free. Raises WeightsMissing or WeightsCorrupt with the error of
-    each source, after all other artefacts have been tried.
-    """
+    each source, after all other artefacts have been tried."""
     with only_run(store.root, progress.waiting) as downloads:
         complete(store, names, downloads, progress, reserve_bytes)
 

@@ -14,10 +14,7 @@ from models.weights.store import WeightStore, mismatch
 
 
 def fill_mirror(store: WeightStore, names: Iterable[str], folder: Path) -> int:
-    """Copy the verified files of the artefacts that the folder lacks; returns their bytes.
-
-    Raises WeightsMissing, WeightsCorrupt or OSError.
-    """
+    """Copy the files that the folder lacks; returns their bytes. Raises as `verify`, or OSError."""
     (folder / "listings").mkdir(parents=True, exist_ok=True)
     downloads = Downloads(folder, lambda name, got_bytes: None)
     copied = 0

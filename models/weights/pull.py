@@ -1,10 +1,6 @@
 """Fetches weights of the operator's choice, from the model hub, an address or a path of this
-machine.
-
-A revision is pinned by its commit, and each file by its SHA-256. When all files are in the cache,
-the artefact is added to the operator's own catalogue, and a recognised kind of model gets a
-configuration.
-"""
+machine. A revision is pinned by its commit, each file by its SHA-256. When all files are in the
+cache, the operator's catalogue gets an entry, and a recognised kind of model a configuration."""
 
 import re
 from collections.abc import Callable, Collection
@@ -78,11 +74,9 @@ def pull(
     root: Path, reference: str, options: PullOptions, say: Callable[[str], None]
 ) -> tuple[str, str | None]:
     """Fetch the model at `hf:owner/name@REVISION`, an address or a path into the cache at `root`.
-
     Returns its name in the catalogue, and its engine if its kind is recognised: then `own_model`
     has a configuration. Until all files are complete and correct, only the downloads are kept, from
-    which the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError.
-    """
+    which the next pull continues. Raises ValueError, WeightsMissing, WeightsCorrupt or OSError."""
     with only_run(root, lambda: say("waiting for another run")) as downloads_folder:
         store = WeightStore(root)
         origin = _origin(reference, options)
@@ -120,11 +114,8 @@ def pull(
 
 
 def choose(known: Collection[str], include: Collection[str]) -> tuple[str | None, dict[str, str]]:
-    """Return the engine of the model, if its kind is recognised, and the paths of its files by
-    their names in the cache.
-
-    The files are those that match the patterns, or else all data files. Raises ValueError.
-    """
+    """Return the engine, if the kind of model is recognised, and the paths of its files by their
+    names in the cache: files that match the patterns, or else all data files. Raises ValueError."""
     from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]  # lazy
 
     chosen = list(filter_repo_objects(known, allow_patterns=list(include) or None))
@@ -255,8 +246,7 @@ def _describe(origin: WeightsOrigin, paths: dict[str, str], options: PullOptions
 
 
 def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
-    """Return the artefact with the SHA-256 of each file. Files with a git hash are small, and are
-    fetched."""
+    """Return the artefact with the SHA-256 of each file. Files with a git hash are fetched."""
     downloads.check_room(artefact.files.values())
     [source] = artefact.sources
     try:
@@ -270,8 +260,7 @@ def _pinned(artefact: Artefact, downloads: Downloads) -> Artefact:
 
 
 def _free_name(store: WeightStore, wanted: str, artefact: Artefact) -> str:
-    """Return the name in the catalogue; a pull from the place of an earlier pull can reuse its
-    name."""
+    """Return the name in the catalogue; a pull from the same place as before can reuse its name."""
     name = re.sub(r"[^a-z0-9]+", "-", wanted.lower()).strip("-") or "own"
     if (other := store.catalogue.artefacts.get(name)) is None:
         return name

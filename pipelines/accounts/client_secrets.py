@@ -29,8 +29,7 @@ from pipelines.errors import InvalidRequest, TooManyClientSecrets, Unauthorized
 MAX_SECRETS = 1000  # unexpired secrets per workspace
 MAX_CONFIGURATION_BYTES = 1 << 16  # size as JSON
 
-Cipher = Callable[[bytes, str], bytes]
-"""Encrypts or decrypts bytes under associated data."""
+Cipher = Callable[[bytes, str], bytes]  # encrypts or decrypts bytes under associated data
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,11 @@ class ClientSecrets:
         *,
         single_use: bool = False,
     ) -> NewClientSecret:
-        """Creates a secret with some `scopes` of the principal, and its sessions' configuration.
-
-        Without a configuration it is a browser token, which ends when it is used if `single_use`.
-        It lasts no longer than the key that makes it. Raises InvalidRequest for a configuration of
-        over MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
-        session is gone, or DatabaseUnavailable."""
+        """Creates a secret with some `scopes` of the principal for sessions with the configuration;
+        without one, a browser token, which ends when it is used if `single_use`. It lasts no longer
+        than the key that makes it. Raises InvalidRequest for over MAX_CONFIGURATION_BYTES,
+        TooManyClientSecrets, Unauthorized when the workspace or login session is gone, or
+        DatabaseUnavailable."""
         data = json.dumps(configuration, ensure_ascii=False).encode()
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")

@@ -34,11 +34,9 @@ NICENESS = 15
 
 class Passwords:
     """Password hashing by argon2id at OWASP's minimum, in one thread that rests as long as it
-    works.
-
-    It does not block the event loop, and takes at most half of a core. Networks of clients take
-    turns, and the network with the most requests in a full queue is refused with Overloaded, so
-    that none keeps the others out. An operator's command has no network."""
+    works. It does not block the event loop, and takes at most half of a core. Networks of clients
+    take turns, and the network with the most requests in a full queue is refused with Overloaded,
+    so that none keeps the others out. An operator's command has no network."""
 
     def __init__(self) -> None:
         self._hasher = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1, type=Type.ID)
@@ -74,12 +72,10 @@ class Passwords:
         return await self._in_thread(checked, network)
 
     async def verify(self, stored: str | None, password: str, *, network: str = "") -> bool:
-        """Verifies a password; takes as long for an account that does not exist (`stored` is None).
-        Raises Overloaded."""
+        """Verifies a password, as slowly if `stored` is None (no account). Raises Overloaded."""
         return await self._in_thread(lambda: self._matches(stored, password), network)
 
     def needs_rehash(self, stored: str) -> bool:
-        """Whether the hash has other parameters than the current ones."""
         return self._hasher.check_needs_rehash(stored)
 
     @cached_property

@@ -51,7 +51,7 @@ MAX_USER_AGENT = 200  # characters that are kept
 MAX_ROUNDS = 20  # batches of the history that one change deletes
 FIRST_EMAIL = "owner@localhost"
 LINK_LIFETIME = timedelta(minutes=10)
-LINKED_LIFETIME = timedelta(days=30)  # of a session from a link, since no password can renew it
+LINKED_LIFETIME = timedelta(days=30)  # a session from a link: no password can renew it
 UNKNOWN_LINK = (
     "the link was used before, is too old, or was replaced when the service started again"
 )
@@ -181,7 +181,6 @@ class Accounts:
         self.authenticator.forget_tokens(principal.user_id)
 
     async def end_other_sessions(self, principal: Principal) -> None:
-        """Ends all tokens of the user but the caller's."""
         await self._database.run(_end_other_sessions, principal)
         self.authenticator.forget_tokens(principal.user_id)
 
@@ -220,8 +219,7 @@ class Accounts:
         retention: str | None,
         speech_history_days: int | None = None,
     ) -> Workspace:
-        """Changes the fields that are not None; other processes notice within seconds. Raises
-        Unauthorized when the workspace is gone."""
+        """Changes the fields that are not None. Raises Unauthorized when the workspace is gone."""
         workspace = await self._database.run(
             _change,
             principal,
@@ -253,9 +251,8 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Creates a key with `scopes` of the caller's, by default all of them. It lasts no longer
-        than the key that makes it. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a
-        later end."""
+        """Creates a key with `scopes` of the caller's, by default all, that lasts no longer than
+        the caller's. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a later end."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -281,9 +278,8 @@ class Accounts:
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """Creates an owner, a workspace and a key in an empty database; returns the key. None when
-        there is a workspace already. The owner has no usable password: the account is used through
-        its key."""
+        """Creates an owner, without a usable password, a workspace and a key in an empty database;
+        returns the key. None if there is a workspace already."""
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)
         new = self._new_key(workspace.id, "First key", frozenset(SCOPES), None)
@@ -323,12 +319,10 @@ class Accounts:
         )
 
     def _link_digest(self, token: str) -> bytes:
-        """Makes the digest of a link, which differs from that of every invite."""
         return key_digest(f"link:{token}", self._secrets.api_key_pepper)
 
     async def recover_key(self, workspace_id: int, actor: str) -> str:
-        """Creates a key with every scope, for a workspace that lost its keys. Raises
-        InvalidRequest."""
+        """Creates a key with every scope, in place of lost keys. Raises InvalidRequest."""
         new = self._new_key(workspace_id, "Recovered", frozenset(SCOPES), None)
         await self._database.run(_add_key_within_limit, new.row, actor)
         return new.key

@@ -1,9 +1,8 @@
 """Splits an answer, while it is generated, into pieces to speak.
 
-The first piece is a clause or phrase, so that speech starts early: it ends at the first punctuation
-mark after a few words, or before a preposition or conjunction. Under load it is longer, since the
-next piece has to be written while it sounds. Later pieces are whole sentences, which sound better,
-unless a gap would be heard before a sentence ends."""
+The first piece is a clause or phrase, so that speech starts early: it ends at a punctuation mark
+after a few words, or before a preposition or conjunction. Under load it is longer. Later pieces are
+whole sentences, which sound better, unless a gap would be heard before a sentence ends."""
 
 import math
 import re
@@ -26,9 +25,8 @@ PHRASE = Length(least=12, ideal=20, most=40)  # characters, as in the first chun
 # Length of a first piece without any phrase boundary, which ends before a word.
 ANY_WORD = Length(least=12, ideal=40, most=48)
 LONGEST_CLAUSE = 120  # characters; longer clauses are cut at a space
-# Letters (by `spoken_length`) that must be there when a first piece has been heard. On 2 cores,
-# each of four sessions writes 20 to 34 a second: "Sure!" or "I'm sorry," alone was followed by 0.6
-# to 1 s of silence.
+# Letters (by `spoken_length`) that must be there when a first piece has been heard. Each of four
+# sessions on 2 cores writes 20 to 34 a second: "Sure!" alone was followed by 0.6 to 1 s of silence.
 FOLLOWING = 36
 # A mark that ends a clause, with the space after it: without one, the mark may belong to a number
 # or an abbreviation. After a letter, some marks need no space.
@@ -57,8 +55,7 @@ class ClauseSplitter:
 
     def take(self, urgency: Urgency, *, letters_per_s: float = math.inf) -> str:
         """Returns the next piece that can be spoken, or "". `letters_per_s` is the rate at which
-        the answer grows. A first piece is long enough that FOLLOWING letters are there when it has
-        been heard."""
+        the answer grows. A first piece lasts until FOLLOWING more letters are there."""
         sentence = finished(self._rest, self._language)
         if self._is_first:
             ends = chain((sentence,), self._clause_ends(Urgency.SOON))
@@ -69,8 +66,7 @@ class ClauseSplitter:
         return self._cut(size) if self._rest[:size].strip() else ""
 
     def drop_unfinished(self) -> bool:
-        """Drops the text after the last sentence that has ended and was not returned yet. Returns
-        False, and drops nothing, if there is no such sentence."""
+        """Drops the text after the last sentence that has ended; returns False if there is none."""
         size = uncut(self._rest, finished(self._rest, self._language))
         self._rest = self._rest[: size or None]
         return bool(size)

@@ -18,9 +18,8 @@ from pipelines.tasks import TaskSet
 
 @dataclass(slots=True)
 class Drafts:
-    """The drafts of one session: answers that are discarded when the user says more. A draft starts
-    when the prompt that is read ahead has been read: it needs the same slot of the model, whose
-    cache it continues."""
+    """Drafts of one session: answers that are discarded when the user says more. A draft starts
+    when the prompt that is read ahead has been read, in the slot whose cache it continues."""
 
     chats: ChatPipeline
     count_prompts: Callable[[int], Awaitable[bool]]  # counts a warm prompt; False if too many
@@ -36,9 +35,8 @@ class Drafts:
             self._reading = self._tasks.start(self._read(request), "read ahead")
 
     async def warm_up(self, request: ChatRequest) -> None:
-        """Lets the model read a prompt before anything is said, unless it is the same as the last.
-        Does nothing if too many warm prompts of the workspace have led to no answer: they would
-        keep the model busy for nothing."""
+        """Lets the model read a prompt before anything is said, unless it is the same as the last,
+        or too many warm prompts of the workspace have led to no answer."""
         prompt = request.generation.messages[:1], request.generation.tools
         is_new = prompt != self._warm_prompt
         self._warm_prompt = prompt
@@ -77,7 +75,6 @@ class Drafts:
             await draft.result().discard()
 
     async def close(self) -> None:
-        """Discards all drafts that were not taken, and stops."""
         for turn_id in [*self._drafts]:
             await self.discard(turn_id)
         await self._tasks.close()

@@ -54,8 +54,7 @@ class HeldSpeech(PaidSynthesis):
         self.spoken += units
 
     async def hold(self, characters: int) -> None:
-        """Holds the price of that many more characters. Raises InsufficientCredit or
-        DatabaseUnavailable."""
+        """Holds the price of more characters. Raises InsufficientCredit or DatabaseUnavailable."""
         charge = await self.billing.hold(self.workspace_id, "tts", characters, self.payer)
         self.charges.append(await self._stack.enter_async_context(charge))
 
@@ -80,9 +79,8 @@ class AgentVoice:
 async def hold_speech(
     synthesis: PaidSynthesis, workspace_id: int, payer: Operation
 ) -> AsyncIterator[HeldSpeech]:
-    """Holds the price of an answer, and charges at the end for what was sent. An interrupted answer
-    is charged, too; a failure of the service costs nothing. Raises InsufficientCredit or
-    DatabaseUnavailable before the answer begins."""
+    """Holds the price of an answer, and charges at the end for what was sent, also if interrupted,
+    but not if the service failed. Raises InsufficientCredit or DatabaseUnavailable."""
     async with AsyncExitStack() as charges:
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)

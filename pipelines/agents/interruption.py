@@ -45,8 +45,7 @@ def is_back_channel(text: str) -> bool:
 
 
 def is_echo(text: str, spoken: str) -> bool:
-    """Whether the text repeats words of the agent, which the microphone has picked up. `spoken` is
-    what the agent has said in the last seconds."""
+    """Whether the text repeats what the agent has `spoken` in the last seconds, as an echo does."""
     words = words_of(text)
     spoken_words = words_of(spoken)
     if not words or not spoken_words:
@@ -56,9 +55,8 @@ def is_echo(text: str, spoken: str) -> bool:
 
 
 def interrupts(speech: Heard, spoken: str) -> bool:
-    """Whether the user's speech interrupts the agent, which has said `spoken` in the last seconds.
-    Speech that is short and still goes on never does, nor does a short sound that the recogniser
-    understands with little confidence."""
+    """Whether the user's speech interrupts the agent, which has just said `spoken`. Short speech
+    that still goes on never does, nor a short sound that is understood with little confidence."""
     text = speech.text
     if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
         return False

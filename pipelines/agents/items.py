@@ -6,7 +6,7 @@ Items are messages, function calls and their outputs, with the semantics of Open
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from models.llm.base import ChatMessage
 from models.llm.tool_calls import readable_arguments
@@ -17,10 +17,10 @@ from pipelines.tts.shaping import TimedWord
 MAX_ITEMS = 2000
 MAX_CHARACTERS = 500_000  # characters of all items together
 
-ItemKind: TypeAlias = Literal["message", "function_call", "function_call_output"]
-ItemRole: TypeAlias = Literal["user", "assistant", "system"]
-ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
-PartKind: TypeAlias = Literal["input_text", "input_audio", "output_text", "output_audio"]
+ItemKind = Literal["message", "function_call", "function_call_output"]
+ItemRole = Literal["user", "assistant", "system"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+PartKind = Literal["input_text", "input_audio", "output_text", "output_audio"]
 
 
 class ItemNotFound(InvalidRequest):
@@ -52,8 +52,6 @@ class Part:
 
 @dataclass(slots=True)
 class Item:
-    """A message, a function call or its output."""
-
     id: str
     kind: ItemKind
     role: ItemRole = "user"
@@ -77,49 +75,46 @@ class Item:
 
 class ConversationItems:
     def __init__(self) -> None:
-        self._items: dict[str, Item] = {}
-        self._order: list[str] = []
+        self._items: list[Item] = []
 
     def __contains__(self, item_id: str) -> bool:
-        return item_id in self._items
+        return any(item.id == item_id for item in self._items)
 
     def __iter__(self) -> Iterator[Item]:
-        return iter([self._items[item_id] for item_id in self._order])
+        return iter([*self._items])
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._items)
 
     @property
     def last_id(self) -> str | None:
-        return self._order[-1] if self._order else None
+        return self._items[-1].id if self._items else None
 
     def previous_id(self, item_id: str) -> str | None:
-        """The id of the item before; None for the first item."""
-        at = self._order.index(item_id)
-        return self._order[at - 1] if at else None
+        at = self._items.index(self.find(item_id))
+        return self._items[at - 1].id if at else None
 
     def find(self, item_id: str) -> Item:
         """Returns an item. Raises ItemNotFound."""
-        try:
-            return self._items[item_id]
-        except KeyError:
-            raise ItemNotFound(f"the conversation has no item {item_id!r}") from None
+        for item in self._items:
+            if item.id == item_id:
+                return item
+        raise ItemNotFound(f"the conversation has no item {item_id!r}")
 
     def add(self, item: Item, after: str | None = None) -> None:
         """Adds an item at the end, after the item `after`, or at the beginning if that is "root".
         Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full."""
-        if item.id in self._items:
+        if item.id in self:
             raise InvalidRequest(f"item.id: the conversation has an item {item.id!r} already")
         self.check_room(item.characters)
-        at = len(self._order)
+        at = len(self)
         if after == "root":
             at = 0
         elif after is not None:
-            if after not in self._items:
+            if after not in self:
                 raise ItemNotFound(f"previous_item_id: the conversation has no item {after!r}")
-            at = self._order.index(after) + 1
-        self._items[item.id] = item
-        self._order.insert(at, item.id)
+            at = self._items.index(self.find(after)) + 1
+        self._items.insert(at, item)
 
     def check_room(self, characters: int) -> None:
         """Raises InvalidRequest if the conversation has no room for an item of that size."""
@@ -127,7 +122,7 @@ class ConversationItems:
             raise InvalidRequest(
                 f"item: it has {characters} characters; a conversation has {MAX_CHARACTERS} at most"
             )
-        used = sum(item.characters for item in self._items.values())
+        used = sum(item.characters for item in self._items)
         if len(self) >= MAX_ITEMS or used + characters > MAX_CHARACTERS:
             raise InvalidRequest(
                 f"the conversation is full, with {MAX_ITEMS} items or {MAX_CHARACTERS} "
@@ -136,9 +131,7 @@ class ConversationItems:
 
     def delete(self, item_id: str) -> None:
         """Deletes an item. Raises ItemNotFound."""
-        self.find(item_id)
-        del self._items[item_id]
-        self._order.remove(item_id)
+        self._items.remove(self.find(item_id))
 
     def truncate(self, item_id: str, part: int, end_ms: int) -> None:
         """Cuts the spoken part of an assistant's message at `end_ms` of its audio, so that the
@@ -155,9 +148,8 @@ class ConversationItems:
 
 
 def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
-    """Converts items to the messages that the model reads. Messages without text and outputs
-    without a call are left out. Calls without an output get an empty one, since models expect an
-    output for each call."""
+    """Converts items to the messages that the model reads, without empty ones and outputs without a
+    call. A call without an output gets an empty one, since models expect an output for each."""
     messages: list[ChatMessage] = []
     waiting: list[str] = []  # ids of calls that no output has followed yet
 
@@ -194,7 +186,6 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
 def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """Splits messages into the history and the last turn, which is never cut. The last turn begins
-    with the user's last message."""
+    """Splits messages into the history and the last turn, from the user's last message on."""
     at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

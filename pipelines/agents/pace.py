@@ -8,11 +8,10 @@ GUESS_S = 0.1
 
 
 class WritingPace:
-    """Measures letters per second, by `spoken_length`, over about the last ten deltas.
+    """Measures letters per second, by `spoken_length`, over about the last ten deltas of a session.
 
-    The pace depends on the load of the machine: one session on 2 cores gets 80 to 90 letters a
-    second of the larger chat model, each of four sessions 20 to 34. The deltas of earlier answers
-    of the session count, too."""
+    The pace depends on the load: one session on 2 cores gets 80 to 90 letters a second of the
+    larger chat model, each of four sessions 20 to 34."""
 
     def __init__(self) -> None:
         self._letters = FIRST_GUESS * GUESS_S

@@ -51,6 +51,5 @@ class Playback:
             await asyncio.sleep(ahead_s)
 
     def count(self, duration_s: float) -> None:
-        """Counts a piece of audio as sent."""
         self._ends_at = max(self._ends_at, self._clock()) + duration_s
         self.sent_s += duration_s

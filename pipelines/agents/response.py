@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from models.llm.base import FinishReason, TokenUsage
 from pipelines.agents.clauses import ClauseSplitter, Urgency
@@ -32,8 +32,7 @@ BUFFERED_S = 6.0  # audio that may wait to be sent
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
 GAP_S = 0.35  # with less audio left to play, the next piece may end at any word
 # Real-time factor of a voice above which the language model pauses while the voice computes. On 2
-# cores both at once took 1.5 to 2.1 s, not 0.8 to 1.1, for the first piece, and 75 ms, not 10, for
-# a token.
+# cores both at once took 1.5 to 2.1 s, not 0.8 to 1.1, for the first piece.
 SLOW = 0.2
 
 
@@ -61,7 +60,7 @@ class AnswerCall:
     delta: dict[str, Any]
 
 
-AnswerPiece: TypeAlias = AnswerText | AnswerAudio | AnswerCall
+AnswerPiece = AnswerText | AnswerAudio | AnswerCall
 
 
 class Answer:
@@ -79,11 +78,10 @@ class Answer:
         is_whole: bool = False,
     ) -> None:
         """The completion is read once `pieces` is called. `bytes_per_s` is the rate of the encoded
-        audio. `pace` is the pace at which the model writes the answers of the session.
+        audio. `pace` is that of the session's answers.
 
-        If the answer is sent as a whole (`is_whole`), nothing of it counts as sent before its end.
-        Unless the client has set a limit (`is_limited`), the answer ends with the sentence that
-        reaches MAX_SPEECH_S."""
+        Nothing of an answer that `is_whole` counts as sent before its end. Unless the client has
+        set a limit (`is_limited`), the answer ends with the sentence that reaches MAX_SPEECH_S."""
         self.usage: TokenUsage | None = None
         self.finish_reason: FinishReason | None = None
         self.model = completion.model  # id
@@ -119,9 +117,8 @@ class Answer:
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
         """Yields the answer at the pace of its playback. When the generator ends or is closed, the
-        speech that the caller has taken is charged, and all text that was generated. If the service
-        stops, only the text that the caller has taken is charged. Raises EngineError, PipelineError
-        or DatabaseError."""
+        speech that the caller has taken is charged, and all generated text; if the service stops,
+        only the text that was taken. Raises EngineError, PipelineError or DatabaseError."""
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:

@@ -45,9 +45,8 @@ class SessionRecord:
         self._started_at = iso_moment(utc_now())
 
     async def save_chat(self, wanted: bool) -> UUID | None:
-        """Sets whether the conversation becomes a chat, and returns the id of that chat. Returns
-        None if it does not. Raises PlanRequired or DatabaseUnavailable, and then changes
-        nothing."""
+        """Sets whether the conversation becomes a chat; returns the id of that chat, or None.
+        Raises PlanRequired or DatabaseUnavailable, and then changes nothing."""
         if not (wanted and self._may_save):
             self._chat_id = None
         elif self._chat_id is None:

@@ -40,9 +40,8 @@ def is_clipped(pcm: Pcm) -> bool:
 
 
 def declipped(pcm: Pcm) -> Iterator[Pcm]:
-    """Yields blocks of clipped speech, float32 [n] at 16 kHz, with its peaks restored, at a quarter
-    of its level. Takes 10 to 16 ms of one core for a second of speech that is clipped by 12 to 20
-    dB."""
+    """Yields blocks of clipped speech, float32 [n] at 16 kHz, with restored peaks at a quarter of
+    its level. Takes 10 to 16 ms of a core for a second that is clipped by 12 to 20 dB."""
     threshold = AT_PEAK * float(np.abs(pcm).max())
     for start in range(0, len(pcm), BLOCK):
         margin = min(start, FRAME)
@@ -61,8 +60,7 @@ def _restored(piece: NDArray[np.float64], threshold: float) -> NDArray[np.float6
         restored[frame] += WINDOW * _predicted(signal[frame], bowed[frame], threshold)
         weights[frame] += WINDOW
     inside = slice(HOP, HOP + len(piece))
-    whole: NDArray[np.float64] = restored[inside] / weights[inside]
-    return whole
+    return np.asarray(restored[inside] / weights[inside])
 
 
 def _bowed(signal: NDArray[np.float64], threshold: float) -> NDArray[np.float64]:

@@ -64,10 +64,9 @@ _SHORTEST_STRETCHED_S = 0.12  # the stretcher needs about one of its blocks
 def enhance(blocks: Callable[[], Iterable[Pcm]], sample_rate: int) -> Iterator[Pcm]:
     """Levels speech of any length to -16 LUFS and at most -1 dBTP; silence is unchanged.
 
-    `blocks` returns the speech after a high-pass, as float32 [n] each. It is called up to three
-    times: to measure the loudness, to measure how much of it the limiter takes away, and to make
-    the result. Yields an empty block for each that it only measures, so that no step takes long.
-    Blocking: 3 ms for each second of speech."""
+    `blocks` returns the speech after a high-pass, float32 [n] each, up to three times: to measure
+    its loudness, to measure the limiter's effect, and to make the result. Yields an empty block for
+    each that is only measured. Blocking: 3 ms for each second of speech."""
     loudness = yield from measure_lufs(blocks(), sample_rate)
     if not np.isfinite(loudness):
         yield from blocks()
@@ -101,11 +100,7 @@ def measure_lufs(blocks: Iterable[Pcm], sample_rate: int) -> Generator[Pcm, None
 
 
 def limit(
-    blocks: Iterable[Pcm],
-    sample_rate: int,
-    gain_db: float = 0.0,
-    *,
-    oversampling: int = _OVERSAMPLING,
+    blocks: Iterable[Pcm], sample_rate: int, gain_db: float, oversampling: int = _OVERSAMPLING
 ) -> Iterator[Pcm]:
     """Amplifies a whole signal and limits it by a `TruePeakLimiter`."""
     limiter = TruePeakLimiter(sample_rate, oversampling)
@@ -172,7 +167,6 @@ class LoudnessMeter:
 
     @property
     def measured_s(self) -> float:
-        """Seconds of audio over which `lufs` was measured."""
         return float(self._counts[self._first_gated() :].sum()) * _STEP_S
 
     def _first_gated(self) -> int:
@@ -230,8 +224,7 @@ class TruePeakLimiter:
 
 class LoudnessNormaliser:
     """Normaliser of a stream's integrated loudness, at most -1 dBTP, without looking ahead. It
-    starts from the remembered loudness of the voice and changes its gain too slowly to be heard.
-    Without one it measures the voice within its first seconds."""
+    starts from the voice's remembered loudness, or measures it, and changes its gain inaudibly."""
 
     def __init__(self, target_lufs: float, remembered_lufs: float | None = None) -> None:
         self._target_lufs = target_lufs
@@ -268,7 +261,6 @@ class LoudnessNormaliser:
 
     @property
     def measured_s(self) -> float:
-        """Seconds of audio over which `measured_lufs` was measured."""
         return self._input.measured_s if self._sample_rate else 0.0
 
     def _measured(self, pcm: Pcm) -> Pcm:

@@ -1,9 +1,7 @@
-"""Channels and levels of audio that is to be recognised: a mono mixdown without cancellation, and
-speech without an offset at a level that recognisers know. Causal, so that files and streams, cut
-into blocks anywhere, get the same."""
+"""A mono mixdown without cancellation, and speech without an offset at a level that recognisers
+know. Causal, so that files and streams, cut into blocks anywhere, get the same."""
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +25,10 @@ NOISE_RISE = 10 ** (10 * 0.032 / 20)  # per frame: louder noise counts as noise 
 FALL = 10 ** (-6 * 0.032 / 20)  # per frame: after a click, or as a speaker moves away
 OFFSET_SHARE = 0.03  # weight of a new frame in the mean
 SMALL_OFFSET = 5e-3  # kept in louder speech: frames cut a voice's periods anywhere
-# Frames of sound before a stream has a gain: soft first ones were raised so much that Whisper heard
-# words in noise.
+# Frames of sound before a stream has a gain: Whisper heard words in the noise of soft first ones.
 FIRST_SOUNDS = 10
 
-Column: TypeAlias = NDArray[np.float32]  # [n, 1]
+Column = NDArray[np.float32]  # [n, 1]
 
 
 class Mixdown:
@@ -45,8 +42,7 @@ class Mixdown:
         """Mix float32 [channels, n] to float32 [n]."""
         channels, length = samples.shape
         if channels == 1 or not length:
-            first: Pcm = samples[0]
-            return first
+            return np.asarray(samples[0], np.float32)
         centred = samples - samples.mean(axis=1, keepdims=True)
         products = (centred @ centred.T).astype(np.float64)
         if self._products is not None:
@@ -76,8 +72,7 @@ class Leveller:
         return max(self._level, self._noise) < QUIET
 
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Level float32 [n, samples]; return the same shape, or the same array if nothing
-        changes."""
+        """Level float32 [n, samples]; return the same array if nothing changes."""
         return _changed(frames, self.offsets(frames), self._gains(frames))
 
     def offsets(self, frames: NDArray[np.float32]) -> Column:

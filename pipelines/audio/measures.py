@@ -18,17 +18,14 @@ MOST_PITCH_FRAMES = 1000
 MIN_PERIODICITY = 0.6  # minimum for a frame that has a pitch
 NEAR_BEST = 0.85  # least likelihood of a period, relative to the likeliest
 
-Speech = NDArray[np.bool_]
-"""Whether each frame of the detector holds speech."""
+Speech = NDArray[np.bool_]  # whether each frame of the detector holds speech
 
 
 def _powers(pcm: Pcm, frame_samples: int, frames: int) -> NDArray[np.float64]:
     padded = np.zeros(frames * frame_samples, np.float32)
     padded[: len(pcm)] = pcm[: len(padded)]
-    powers: NDArray[np.float64] = np.square(padded.reshape(frames, frame_samples)).mean(
-        axis=1, dtype=np.float64
-    )
-    return powers
+    squares = np.square(padded.reshape(frames, frame_samples))
+    return np.asarray(squares.mean(axis=1, dtype=np.float64))
 
 
 def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
@@ -37,9 +34,8 @@ def speech_only(pcm: Pcm, speech: Speech, frame_samples: int) -> Pcm:
 
 
 def snr_db(pcm: Pcm, probabilities: Probabilities, speech: Speech, frame_samples: int) -> float:
-    """Measures how much louder the speech is than its pauses, in dB. Without a pause the quietest
-    frames of the speech are taken for the noise. Frames of digital silence are ignored, since they
-    hold no noise of the room."""
+    """Measures how much louder the speech is than its pauses, in dB; without a pause, than its
+    quietest frames. Digital silence is ignored, since it holds no noise of the room."""
     powers = _powers(pcm, frame_samples, len(speech))
     sounding = powers > SILENT
     spoken = powers[speech & sounding]

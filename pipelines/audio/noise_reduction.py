@@ -13,14 +13,12 @@ class NoiseReducer:
     """State of one stream of mono audio at 16 kHz."""
 
     def __init__(self, *, is_far: bool) -> None:
-        """Create the state. If the microphone `is_far`, noise is suppressed more, and speech is
-        amplified."""
+        """If the microphone `is_far`, noise is suppressed more, and speech amplified."""
         self._processor = AudioProcessor(*((3, 3) if is_far else (0, 2)))  # dBFS of gain, level
         self._rest = b""
 
     def reduce(self, pcm: Pcm) -> Pcm:
-        """Reduce the noise of float32 [n] within ±1. At most 10 ms are held back until the next
-        call."""
+        """Reduce the noise of float32 [n] within ±1; up to 10 ms are held back."""
         data = self._rest + float_to_pcm16(pcm)
         step = BLOCK * 2
         whole = len(data) - len(data) % step

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from configs.schema.transcription import DecodingProfile
 from models.vad.base import VAD_SAMPLE_RATE, Probabilities
 
 MAX_SEGMENT_S = 28.0  # under the 30 s that engines take
@@ -26,18 +27,13 @@ class SpeechSegment:
 
 
 def find_speech_segments(
-    probabilities: Probabilities,
-    frame_samples: int,
-    samples: int,
-    *,
-    threshold: float,
-    min_speech_ms: int,
-    min_silence_ms: int,
+    probabilities: Probabilities, frame_samples: int, samples: int, profile: DecodingProfile
 ) -> list[SpeechSegment]:
     """Finds the speech of a recording of `samples`, in order and without overlap."""
     frame_ms = 1000 * frame_samples / VAD_SAMPLE_RATE
-    spans = find_spans(probabilities, threshold, max(1, round(min_silence_ms / frame_ms)))
-    spans = [span for span in spans if (span[1] - span[0]) * frame_ms >= min_speech_ms]
+    min_silence = max(1, round(profile.min_silence_ms / frame_ms))
+    spans = find_spans(probabilities, profile.vad_threshold, min_silence)
+    spans = [span for span in spans if (span[1] - span[0]) * frame_ms >= profile.min_speech_ms]
     limit = int(MAX_SEGMENT_S * VAD_SAMPLE_RATE / frame_samples)
     padding = int(PADDING_S * VAD_SAMPLE_RATE / frame_samples)
     padded = [

@@ -31,8 +31,6 @@ class MarkedSegment:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkDetection:
-    """The result of looking for the watermark in a recording."""
-
     duration_s: float
     segments: tuple[MarkedSegment, ...]
 
@@ -69,8 +67,7 @@ class Watermarker:
             raise NotFound("this service does not watermark speech: WATERMARK is off")
 
     async def detect(self, audio: DecodedAudio, owner: str = "") -> WatermarkDetection:
-        """Look for the watermark; owners (tenants) take turns. Call `check_on` first. Cancelling
-        ends the work."""
+        """Look for the watermark, after `check_on`; owners (tenants) take turns."""
         assert self._watermark is not None and self._vad is not None
         steps = iterate_in_thread(
             _detect(self._watermark, self._vad, audio), self._threads.executor(owner=owner)

@@ -45,11 +45,10 @@ def customers(
             user.email,
             workspace.name,
             OWNER_PLAN if workspace.id == free_workspace_id else workspace.plan,
-            to_usd(credit),
+            to_usd(ledger.credit_of(session, workspace.id)),
             workspace.created_at,
         )
         for user, workspace in list_users(session, after, limit, text)
-        for credit in (ledger.credit_of(session, workspace.id),)
     ]
 
 

@@ -43,9 +43,8 @@ class AudioMeter:
         return "" if self._slice is None else self._slice.operation
 
     async def cover(self, total_ms: int) -> None:
-        """Holds the price of audio up to `total_ms`; call it before the audio is processed. Does
-        nothing after `settle`. Raises InsufficientCredit or DatabaseUnavailable: then the audio may
-        not be processed."""
+        """Holds the price of audio up to `total_ms`, before it is processed; does nothing once
+        settled. After InsufficientCredit or DatabaseUnavailable, the audio may not be processed."""
         while total_ms > self._ends_ms and not self._settled:
             await self._begin_slice(self._ends_ms)
         if self._settled:
@@ -100,7 +99,7 @@ class AudioMeter:
             return
         self._tried_at = self._clock()
         self._next = asyncio.create_task(self._hold())
-        self._next.add_done_callback(_has_failed)  # retrieves the exception: no warning
+        self._next.add_done_callback(_has_failed)  # reads the error, so that asyncio does not warn
 
     async def _hold(self) -> Charge:
         units = SLICE_MS

@@ -57,8 +57,7 @@ class Claim:
 
     def __init__(self, store: "IdempotencyStore", row: IdempotentAnswer) -> None:
         self._store, self._row = store, row
-        renewing = keep_lease(self._renew, RENEW_AFTER_S, DatabaseError)
-        self._renewing = asyncio.create_task(renewing)
+        self._renewing = asyncio.create_task(keep_lease(self._renew, RENEW_AFTER_S, DatabaseError))
 
     @property
     def operation(self) -> str:
@@ -68,21 +67,19 @@ class Claim:
         return f"once-{hashlib.sha256(repr(parts).encode()).hexdigest()[:40]}"
 
     async def bind(self, digest: bytes) -> bool:
-        """Stores the digest of the body before the work. Returns False if an earlier run, which may
-        have been charged before its process died, had another digest. Raises
-        DatabaseUnavailable."""
+        """Stores the digest of the body before the work. False if an earlier run, which may have
+        been charged before its process died, had another digest. Raises DatabaseUnavailable."""
         return await self._store.database.run(rows.bind_answer, self._row, digest)
 
     async def finish(
         self, status: int, headers: list[list[str]], body: TemporaryFile | None
     ) -> None:
-        """Stores the response; `body` is None if it is not stored. A failure is logged, not raised,
-        since the work is done already."""
+        """Stores the response; `body` is None if it is not stored. A failure is only logged."""
         self._renewing.cancel()
         try:
             try:
                 await self._store.keep(self._row, status, headers, body)
-            except (StorageLimit, StorageUnavailable):  # treated like one too large to be stored
+            except (StorageLimit, StorageUnavailable):  # then only the completion is stored
                 await self._store.keep(self._row, status, headers, None)
         except Exception:  # the work is done: an unstored response must not fail it
             logger.exception("response_not_stored")

@@ -11,9 +11,8 @@ from pipelines.errors import NotFound
 
 @dataclass(slots=True)
 class Operation:
-    """Request or session that pays. With an Idempotency-Key it has a name, from which its holds are
-    named: a request that runs again because its process died has the same holds, and is charged
-    once."""
+    """Request or session that pays. With an Idempotency-Key it has a name, which names its holds: a
+    request that runs again because its process died has the same holds, and is charged once."""
 
     key_id: int | None = None  # API key of the request; None for a token
     name: str | None = None

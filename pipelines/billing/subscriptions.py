@@ -1,7 +1,6 @@
-"""Plans: the plan of a workspace, its billing cycle, and its next billing date.
-
-A subscription records what was agreed and decides the limits. It takes nothing from the credit,
-which is for work: plans are billed by the operator."""
+"""Plans: the plan of a workspace, its billing cycle, and its next billing date. A subscription
+records what was agreed and decides the limits. It takes nothing from the credit, which is for work:
+plans are billed by the operator."""
 
 import calendar
 from collections.abc import Callable

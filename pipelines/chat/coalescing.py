@@ -14,9 +14,8 @@ async def coalesce(
     interval_s: float,
     is_urgent: Callable[[T], bool] = lambda _: False,
 ) -> AsyncGenerator[T, None]:
-    """Yields the first item at once, then merged items, at most one per `interval_s`. An urgent
-    item is yielded at once. Nothing is held back once `items` has ended. Closing it closes `items`,
-    whose errors are raised after the items that precede them."""
+    """Yields the first item at once, then merged items, at most one per `interval_s`, but an urgent
+    one at once. Closing it closes `items`, whose errors come after the items before them."""
     loop = asyncio.get_running_loop()
     arrived = asyncio.Queue[T | None]()  # None marks the end
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from itertools import groupby
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from sqlmodel import Session
@@ -33,16 +34,13 @@ TOKENS_PER_PROMPT = 64  # instructions that a template adds by itself
 MB = 1_000_000
 
 KEPT = "kept"  # key in an answer's extras for data that no model reads
-TurnName: TypeAlias = tuple[UUID, str]
-"""A chat and the name of one of its turns."""
+TurnName = tuple[UUID, str]  # a chat and the name of one of its turns
 
 M = TypeVar("M", ChatMessage, ChatEntry)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedAnswer:
-    """Answer of one turn of a saved chat."""
-
     text: str
     calls: list[dict[str, Any]]
     model: str
@@ -62,9 +60,8 @@ class ChatHistory:
         self._used: TtlCache[int, int] = TtlCache(lambda used: min(60.0, used / (5 * MB)), 10_000)
 
     async def check(self, workspace_id: int, chat_id: UUID | None, *, saves: bool) -> None:
-        """Checks that a turn may begin, without reading messages. Raises ChatNotFound and, for a
-        turn that is to be saved, InvalidRequest when the chat is full, or PlanRequired when the
-        workspace is."""
+        """Checks that a turn may begin, without reading messages. Raises ChatNotFound; for a turn
+        to be saved, InvalidRequest when the chat is full, PlanRequired when the workspace is."""
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)
@@ -124,7 +121,6 @@ class ChatHistory:
             return SavedAnswer(text, calls, entry.model or "", usage, extra.get(KEPT))
 
         read = await asyncio.to_thread(list, map(opened, entries))
-
         return {(e.chat_id, str(e.turn)): answer for e, answer in zip(entries, read, strict=True)}
 
     async def delete_turn(self, workspace_id: int, chat_id: UUID, turn: str) -> None:
@@ -136,8 +132,7 @@ class ChatHistory:
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
     ) -> tuple[Chat, list[ChatEntry], int]:
-        """Reads a chat, one page of its messages, oldest first, and the number of all. Decrypts
-        nothing else. Raises ChatNotFound."""
+        """Reads a chat, a page of messages, oldest first, and their number. Raises ChatNotFound."""
         saved = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
         if saved is None:
             raise ChatNotFound
@@ -215,8 +210,7 @@ class ChatHistory:
         turn: str | None = None,
         after: str | None = None,
     ) -> None:
-        """Adds a turn of that name: what the user sent, then the answer. It follows the turn
-        `after`, or the whole chat."""
+        """Adds a turn: what the user sent, then the answer, behind the turn `after` or the last."""
         entries = [_to_entry(message) for message in (*sent, answer)]
         entries[-1].model = model
         entries[-1].turn = turn
@@ -273,14 +267,11 @@ class Retention:
         return math.ceil(excess / step) * step
 
 
-ALL_THAT_FITS = Retention()
-
-
 def continued(
     history: Sequence[ChatMessage],
     sent: Sequence[ChatMessage],
     budget_tokens: int | None,
-    retention: Retention = ALL_THAT_FITS,
+    retention: Retention = Retention(),
 ) -> tuple[ChatMessage, ...]:
     """Makes the prompt: instructions, then as much of `history` as fits, then all of `sent`. New
     instructions replace older ones. `budget_tokens` None means no limit."""
@@ -335,15 +326,9 @@ def last_turn(messages: Sequence[ChatMessage]) -> int:
 
 def _instructions(messages: Sequence[M]) -> list[M]:
     """Selects the last unbroken run of system messages."""
-    run: list[M] = []
-    previous = ""
-    for message in messages:
-        if message.role == "system":
-            if previous != "system":
-                run = []
-            run.append(message)
-        previous = message.role
-    return run
+    runs = groupby(messages, key=lambda message: message.role)
+    instructions = [list(run) for role, run in runs if role == "system"]
+    return instructions[-1] if instructions else []
 
 
 def _newest_that_fit(messages: list[ChatMessage], budget_tokens: int) -> list[ChatMessage]:

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID, uuid4
 
 from configs.schema.languages import DETECTED
@@ -22,7 +22,6 @@ from models.llm.tool_calls import readable_arguments
 from pipelines.billing.billing import Billing, Charge
 from pipelines.billing.operation import Operation
 from pipelines.chat.history import (
-    ALL_THAT_FITS,
     KEPT,
     ChatHistory,
     Retention,
@@ -40,20 +39,19 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MODEL = "svc/slm-3b-int4"
-"""Id that clients hard-code: any available model answers it."""
+DEFAULT_MODEL = "svc/slm-3b-int4"  # id that clients hard-code: any available model answers it
 
 ANSWER_SHARE = 4  # a quarter of the context is kept free of history for the answer
 MOST_REDACTED = 65_000  # tokens of all messages of a turn: half a second of work
 UNKNOWN_CONTEXT_TOKENS = 8192  # most that is charged for a model without a declared context
 
-Chain: TypeAlias = list[tuple[ChatModel | None, ModelInfo]]
+Chain = list[tuple[ChatModel | None, ModelInfo]]
 """A model and its fallbacks, in the order of attempts; None for a model that is down."""
 
-Begun: TypeAlias = tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]
+Begun = tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], GenerationRequest]
 """The first piece of an answer, the rest, and the request that it answers."""
 
-Resume: TypeAlias = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
+Resume = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
 """Continues an answer, from its text so far and the tokens of that text."""
 
 
@@ -72,7 +70,7 @@ class ChatRequest:
     operation: Operation = field(default_factory=Operation)
     # Earlier messages of a conversation that is not saved; the model reads as many as fit.
     history: tuple[ChatMessage, ...] = ()
-    retention: Retention = ALL_THAT_FITS
+    retention: Retention = Retention()
     redaction: Redaction | None = None  # masks the messages, old and new, and a free answer
     marks: Redaction | None = None  # personal data to list in the answer
 
@@ -203,8 +201,7 @@ class Completion:
         await self._rest.aclose()
 
     async def discard(self) -> None:
-        """Stops the model; nothing is saved or charged. Called instead of `deltas`, for a
-        speculative answer that is not wanted."""
+        """Stops a speculative answer that is not wanted; nothing is saved or charged."""
         self._saved = True
         await self._charge.release()
         await self.aclose()
@@ -283,10 +280,9 @@ class ChatPipeline:
         )
 
     async def start(self, request: ChatRequest) -> Completion:
-        """Starts an answer and waits for its first piece, so that early errors are raised here.
-        Raises ModelNotFound, ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit,
-        DatabaseUnavailable or EngineError."""
-        chain, budget, earlier = await self.check(request)
+        """Starts an answer and waits for its first piece. Raises ModelNotFound, ChatNotFound,
+        InvalidRequest, PlanRequired, InsufficientCredit, DatabaseUnavailable or EngineError."""
+        chain, earlier = await self.check(request)
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)
         async with AsyncExitStack() as undo:
@@ -295,6 +291,8 @@ class ChatPipeline:
                 model, info, begun = await _first_of(chain, request, earlier)
             except (asyncio.CancelledError, SchemaTooSlow):  # the model has done work
                 if not request.generation.is_speculative:
+                    most = request.generation.sampling.max_tokens
+                    budget = _history_budget(_first_up(chain)[1], most)
                     charge.made = estimate_tokens(request.prompt(earlier, budget))
                 raise
             undo.pop_all()
@@ -302,35 +300,30 @@ class ChatPipeline:
         resume = partial(_resumed, model, generation) if info.pausable else None
         return Completion(request, info.id, first, rest, self._history, charge, resume)
 
-    async def check(
-        self, request: ChatRequest
-    ) -> tuple[Chain, int | None, tuple[ChatMessage, ...]]:
-        """Makes the checks of `start` that need neither credit nor a model. Returns the models, the
-        tokens that the history may have, and its messages. Raises as `start`."""
+    async def check(self, request: ChatRequest) -> tuple[Chain, tuple[ChatMessage, ...]]:
+        """Makes the checks of `start` that need neither credit nor a model. Returns the models, and
+        the messages of the history. Raises as `start`."""
         chain = await self._chain(request.model)
-        workspace_id = request.workspace_id
-        saves = request.save_chat
-        await self._history.check(workspace_id, request.chat_id, saves=saves)
-        earlier = request.history
-        budget = _history_budget(_first_up(chain)[1], request.generation.sampling.max_tokens)
-        if request.chat_id is not None:
-            earlier = await self._history.load(
-                workspace_id, request.chat_id, budget, after=request.after
-            )
+        await self._history.check(request.workspace_id, request.chat_id, saves=request.save_chat)
+        earlier = await self._earlier(request, _first_up(chain)[1])
         check_results(earlier, request.generation.messages)
-        return chain, budget, earlier
+        return chain, earlier
+
+    async def _earlier(self, request: ChatRequest, info: ModelInfo) -> tuple[ChatMessage, ...]:
+        """Returns the messages before the turn that a model may use. Raises ChatNotFound."""
+        if request.chat_id is None:
+            return request.history
+        budget = _history_budget(info, request.generation.sampling.max_tokens)
+        return await self._history.load(
+            request.workspace_id, request.chat_id, budget, after=request.after
+        )
 
     async def read_ahead(self, request: ChatRequest) -> int:
         """Lets the model process a prompt in advance, so that answers to prompts that begin with it
         come sooner. Returns the number of its tokens. It is neither saved nor charged. Raises
         ModelNotFound, ChatNotFound or EngineError."""
         model, info = await self.choose(request.model)
-        earlier = request.history
-        if request.chat_id is not None:
-            budget = _history_budget(info, request.generation.sampling.max_tokens)
-            earlier = await self._history.load(
-                request.workspace_id, request.chat_id, budget, after=request.after
-            )
+        earlier = await self._earlier(request, info)
         reading = replace(request, generation=replace(request.generation, reads_only=True))
         delta, rest, _ = await _first_piece(model, info, reading, earlier)
         async with aclosing(rest):
@@ -361,8 +354,7 @@ class ChatPipeline:
         return _first_up(await self._chain(name))
 
     async def _chain(self, name: str) -> Chain:
-        """Lists the model of that id or alias and its fallbacks, of which at least one is up.
-        Raises as `choose`."""
+        """Lists the model of that name and its fallbacks, at least one up. Raises as `choose`."""
         listed = await self._list.by_port()
         by_id = {
             entry.info.id: (
@@ -374,7 +366,7 @@ class ChatPipeline:
         }
         infos = [info for _, info in by_id.values()]
         up = [info for model, info in by_id.values() if model is not None]
-        wanted = None if (match := named(name, infos)) is None else match.id
+        wanted: str | None = name
         chain: Chain = []
         while wanted is not None and (match := named(wanted, infos)) is not None:
             if by_id[match.id] in chain:

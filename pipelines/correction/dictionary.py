@@ -54,8 +54,9 @@ class Dictionary:
         and the names that replace them, as written."""
         held: list[Protected] = []
         for keeps in (False, True):
-            spans = [Protected(*span, "term") for span in self._spans(text, held, keeps=keeps)]
-            held = sorted([*held, *spans], key=attrgetter("start"))
+            spans = self._spans(text, held, 0, len(text), keeps=keeps)
+            terms = [Protected(*span, "term") for span in spans]
+            held = sorted([*held, *terms], key=attrgetter("start"))
         return held
 
     def edits(
@@ -63,8 +64,9 @@ class Dictionary:
     ) -> Iterator[Edit]:
         """Yields the replacements that begin in `text[start:end]`, in order; they may end outside.
         `held` are `protected` spans, between which other terms may match."""
-        held = [span for span in held if start <= span.start < (len(text) if end is None else end)]
-        terms = self._spans(text, held, start, end)
+        end = len(text) if end is None else end
+        held = [span for span in held if start <= span.start < end]
+        terms = self._spans(text, held, start, end, keeps=False)
         spans = sorted([*((span.start, span.end) for span in held), *terms])
         starts = {first for first, _ in spans}
         for first, last in spans:
@@ -78,19 +80,12 @@ class Dictionary:
             yield Edit(first, last, replacement, "dictionary")
 
     def _spans(
-        self,
-        text: str,
-        held: Sequence[Protected],
-        start: int = 0,
-        end: int | None = None,
-        *,
-        keeps: bool = False,
+        self, text: str, held: Sequence[Protected], start: int, end: int, *, keeps: bool
     ) -> Iterator[tuple[int, int]]:
         """Yields terms in `text[start:end]` between `held`; with `keeps` also protected words."""
         if self._begins is None:
             return
         folded = _fold(text[start:])
-        end = len(text) if end is None else end
         at = start
         for most, after in [*((span.start, span.end) for span in held), (len(text), len(text))]:
             while first := self._begins.search(folded, at - start, max(min(most, end) - start, 0)):

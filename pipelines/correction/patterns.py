@@ -20,48 +20,45 @@ _PLURALS = {"child": "children", "person": "people", "man": "men", "woman": "wom
 _SINGULAR_S = {"childrens": "children", "peoples": "people", "mens": "men", "womens": "women"}
 _VOWELS = "aeiou"
 
+Inflections = Mapping[str, Callable[[str], str | None]]
+"""Operations by their names in patterns, such as `past`."""
 
-class InflectedForms:
-    """Forms of words, found by any form. A method returns None where a word has no such form."""
 
-    def __init__(self, verbs: Iterable[str]) -> None:
-        """Each of `verbs` is "base past participle"."""
-        self._past: dict[str, str] = {}
-        self._base: dict[str, str] = {}  # base forms by past form or third person, never by a base
-        self._participle: dict[str, str] = {}  # participles by past form, where the two differ
-        forms = [tuple(verb.split()) for verb in verbs]
-        self._bases = {base for base, _, _ in forms}
-        for base, past, participle in forms:
-            self._past[base] = past
-            self._past[third_person(base)] = past
-            self._past[participle] = past
-            self._participle[past] = participle
-            for form in {past, third_person(base)} - self._bases:
-                self._base.setdefault(form, base)
-        self.operations: Mapping[str, Callable[[str], str | None]] = {
-            "past": lambda word: _other(word, self._past.get(word)),
-            "base": self._base.get,
-            "participle": lambda word: _other(word, self._participle.get(word)),
-            "ing": lambda word: progressive(word) if word in self._bases else None,
-            "is": lambda word: _THIRD.get(word) or third_person(word),
-            "third": _THIRD.get,
-            "are": _PLAIN.get,
-            "plain": lambda word: (
-                _PLAIN.get(word) or self._base.get(word) or word.removesuffix("s")
-            ),
-            "many": plural,
-            "plural": _SINGULAR_S.get,
-            "mass": lambda word: word.removesuffix("s"),
-            "er": _comparative,
-            "ier": _comparative,
-        }
+def inflections(verbs: Iterable[str]) -> Inflections:
+    """Makes operations that find a form of a word by any form; None where it has no such form. Each
+    of `verbs` is "base past participle"."""
+    pasts: dict[str, str] = {}
+    plain: dict[str, str] = {}  # base forms by past form or third person, never by a base
+    participles: dict[str, str] = {}  # by past form, where the two differ
+    forms = [tuple(verb.split()) for verb in verbs]
+    bases = {base for base, _, _ in forms}
+    for base, past, participle in forms:
+        pasts |= dict.fromkeys((base, third_person(base), participle), past)
+        participles[past] = participle
+        for form in {past, third_person(base)} - bases:
+            plain.setdefault(form, base)
+    return {
+        "past": lambda word: _other(word, pasts.get(word)),
+        "base": plain.get,
+        "participle": lambda word: _other(word, participles.get(word)),
+        "ing": lambda word: progressive(word) if word in bases else None,
+        "is": lambda word: _THIRD.get(word) or third_person(word),
+        "third": _THIRD.get,
+        "are": _PLAIN.get,
+        "plain": lambda word: _PLAIN.get(word) or plain.get(word) or word.removesuffix("s"),
+        "many": plural,
+        "plural": _SINGULAR_S.get,
+        "mass": lambda word: word.removesuffix("s"),
+        "er": _comparative,
+        "ier": _comparative,
+    }
 
 
 class Patterns:
     """Some patterns of a configuration, compiled with its groups and verbs."""
 
     def __init__(self, patterns: Iterable[Pattern], words: CorrectionWords) -> None:
-        self._forms = InflectedForms(words.verbs)
+        self._forms = inflections(words.verbs)
         groups = {**words.groups, "adjective": "|".join(words.adjectives)}
         self._rules = [
             (
@@ -96,13 +93,13 @@ def filled(pattern: str, groups: Mapping[str, str]) -> str:
     return re.sub(r"\{([a-z_]+)\}", lambda name: groups[name.group(1)], pattern)
 
 
-def _expand(match: re.Match[str], forms: InflectedForms, reference: re.Match[str]) -> str:
+def _expand(match: re.Match[str], forms: Inflections, reference: re.Match[str]) -> str:
     text = match.group(int(reference.group(1))) or ""
     operation = reference.group(2)
     if operation is None:
         return text
     word = _LAST_WORD.search(text)
-    form = forms.operations[operation](word.group().lower()) if word else None
+    form = forms[operation](word.group().lower()) if word else None
     if word is None or form is None:
         raise _NoForm
     return text[: word.start()] + like(word.group(), form)

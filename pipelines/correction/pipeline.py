@@ -14,7 +14,7 @@ from models.errors import EngineLost
 from models.fairness.slots import FairSlots
 from models.llm.base import ChatMessage, GenerationDelta, GenerationRequest, TokenUsage
 from models.registry import once
-from pipelines.billing.billing import Billing, Charge
+from pipelines.billing.billing import Billing
 from pipelines.chat.history import ChatHistory
 from pipelines.chat.pipeline import DEFAULT_MODEL, ChatPipeline, ChatRequest, Completion
 from pipelines.correction.dictionary import Dictionary
@@ -36,6 +36,7 @@ _THREADS = 2  # each keeps a core busy
 _WAITING = 256  # waiting pieces, one per request; admission control admits fewer requests
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CorrectedCompletion(Completion):
     """A correction that has begun; `edits` and `plan` are complete when `deltas` has ended."""
 
@@ -67,17 +68,18 @@ class CorrectionPipeline:
         )
 
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
-        """Waits for the first piece, so that early errors are raised here. Raises ModelNotFound,
-        ChatNotFound, InvalidRequest, PlanRequired, InsufficientCredit, DatabaseUnavailable or
-        EngineError."""
+        """Waits for the first piece. Raises ModelNotFound, ChatNotFound, InvalidRequest,
+        PlanRequired, InsufficientCredit, DatabaseUnavailable or EngineError."""
         owner = request.workspace_id
         rules = await self._in_thread(owner, self._rules)
         helper, reason = await self._choose(request)
         await self._history.check(owner, request.chat_id, saves=request.save_chat)
         plan = Planner(request, self._config, helper and helper[1], reason)
         passages: list[Passage] = await self._in_thread(owner, plan.passages, rules)
+        tokens = await self._in_thread(owner, most_for, passages, request, self._config)
         async with AsyncExitStack() as undo:
-            charge = await undo.enter_async_context(await self._hold(request, passages))
+            hold = await self._billing.hold(owner, "chat", tokens, request.operation)
+            charge = await undo.enter_async_context(hold)
             rewriter = None
             model = self._config.rules_id
             if helper is not None and any(passage.asked is not None for passage in passages):
@@ -85,7 +87,7 @@ class CorrectionPipeline:
                 rewriter = Rewriter(helper[0], request, self._config, is_worse)
                 model = helper[1].id
             edits: list[Edit] = []
-            pieces = self._pieces(plan, passages, rules, rewriter, edits)
+            pieces = self._pieces(plan, passages, rewriter, edits)
             first = await anext(pieces)
             undo.pop_all()
         saved = ChatRequest(
@@ -94,10 +96,9 @@ class CorrectionPipeline:
             save_chat=request.save_chat,
             chat_id=request.chat_id,
         )
-        completion = CorrectedCompletion(saved, model, first, pieces, self._history, charge)
-        completion.edits = edits
-        completion.plan = plan
-        return completion
+        return CorrectedCompletion(
+            saved, model, first, pieces, self._history, charge, edits=edits, plan=plan
+        )
 
     async def warm_up(self) -> None:
         """Loads the rules before a client waits for them."""
@@ -114,20 +115,8 @@ class CorrectionPipeline:
         except EngineLost:
             return None, "no language model can answer now"
 
-    async def _hold(self, request: CorrectionRequest, passages: list[Passage]) -> Charge:
-        """Holds the highest price of the correction: 0 when no model is asked."""
-        tokens = await self._in_thread(
-            request.workspace_id, most_for, passages, request, self._config
-        )
-        return await self._billing.hold(request.workspace_id, "chat", tokens, request.operation)
-
     async def _pieces(
-        self,
-        plan: Planner,
-        passages: list[Passage],
-        rules: CorrectionRules,
-        rewriter: Rewriter | None,
-        edits: list[Edit],
+        self, plan: Planner, passages: list[Passage], rewriter: Rewriter | None, edits: list[Edit]
     ) -> AsyncGenerator[GenerationDelta, None]:
         """Yields the corrected text piece by piece, and fills `edits` at the end."""
         text = plan.request.text
@@ -141,7 +130,7 @@ class CorrectionPipeline:
         terms: list[Protected] = []  # their places in `ready`
         for piece in passages:
             held = within(protected, piece.start, piece.end)
-            corrections = await self._correct(plan, rules, rewriter, piece, held)
+            corrections = await self._correct(plan, rewriter, piece, held)
             before += (edit.moved(piece.start) for edit in corrections)
             terms += (
                 term.moved(len(ready)) for term in carried(held, corrections) if term.start >= 0
@@ -166,16 +155,12 @@ class CorrectionPipeline:
                 yield GenerationDelta(text=out, finish_reason="stop", usage=usage)
 
     async def _correct(
-        self,
-        plan: Planner,
-        rules: CorrectionRules,
-        rewriter: Rewriter | None,
-        piece: Passage,
-        held: list[Protected],
+        self, plan: Planner, rewriter: Rewriter | None, piece: Passage, held: list[Protected]
     ) -> list[Edit]:
         """Finds the edits of all steps except the dictionary; none changes `held`."""
         if not piece.is_prose:
             return []
+        rules = self._rules()  # loaded by `start`
         request = plan.request
         owner = request.workspace_id
         text = request.text[piece.start : piece.end]

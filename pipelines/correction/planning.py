@@ -29,8 +29,7 @@ class Planner:
     """Counts passages or sentences in which a purpose was not fulfilled, by reason."""
 
     def passages(self, rules: CorrectionRules) -> list[Passage]:
-        """Cuts the text into passages, and those for the model into sentences; blocking. Raises
-        InvalidRequest."""
+        """Cuts the text into passages or sentences; blocking. Raises InvalidRequest."""
         text = self.request.text
         most = self.config.paragraphs
         passages = list(cut(text, self.config.piece_characters))

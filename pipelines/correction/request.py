@@ -13,8 +13,6 @@ MAX_CHARACTERS = 20_000  # length of a text; about eight pages
 
 @dataclass(frozen=True, slots=True)
 class DictionaryEntry:
-    """A term that is always replaced."""
-
     term: str  # 1 to 200 characters
     replacement: str  # inserted verbatim
 
@@ -32,8 +30,6 @@ class CorrectionStyle:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionRequest:
-    """A text to correct, with its options."""
-
     workspace_id: int
     text: str  # at most MAX_CHARACTERS, of which at least one is not a space
     dictionary: tuple[DictionaryEntry, ...] = ()

@@ -35,8 +35,6 @@ _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 @dataclass(eq=False, repr=False)
 class Rewriter:
-    """Rewriter of the sentences of one request, with one model."""
-
     _model: ChatModel
     _request: CorrectionRequest
     _config: CorrectionConfig
@@ -47,8 +45,7 @@ class Rewriter:
     async def edits(
         self, sentence: str, passage: Passage, held: Sequence[Protected] = ()
     ) -> tuple[list[Edit], str | None]:
-        """Returns the model's edits of a sentence of `passage` outside `held`, or none and the
-        reason."""
+        """Returns the model's edits of a sentence of `passage` outside `held`, or none and why."""
         if not _LETTERS.search(sentence):
             return [], None
         if answer_tokens(sentence) > self._config.sentence_tokens:

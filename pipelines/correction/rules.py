@@ -71,7 +71,7 @@ class CorrectionRules:
             )
             for use, pairs in ((True, words.contractions), (False, words.expansions))
         }
-        self._speller = Speller(self._statistics, words.confusables, words.proper)
+        self._speller = Speller(self._statistics, words)
         self._words = words
         # Words that count as English, however they are spelled.
         self._accepted = {*words.apostrophes, *words.respellings, *words.abbreviations}
@@ -172,8 +172,7 @@ class CorrectionRules:
         find: Callable[[str], Iterable[Edit]],
         but: str | None = None,
     ) -> list[Edit]:
-        """Adds the edits of `find` for the result of `edits`, outside `held`. Protected spans of
-        kind `but` are not protected."""
+        """Adds the edits of `find` outside `held`. Protected spans of kind `but` may be changed."""
         now = apply_edits(text, edits)
         spans = protected_spans(now, self._spelled_with_digits)
         kept = [*carried(held, edits), *(span for span in spans if span.kind != but)]
@@ -218,8 +217,7 @@ class CorrectionRules:
                 yield Edit(start, end, like(word, swap), "spelling")
 
     def _grammar(self, text: str) -> Iterator[Edit]:
-        """Yields Harper's edits; spelling is last, since a rule for "buyed" beats an edit
-        distance."""
+        """Yields Harper's edits; spelling is last: a rule for "buyed" beats an edit distance."""
         findings = self._engine.check(text)
         for finding in findings:
             if not finding.is_spelling and not self._is_doubtful(text, finding):
@@ -251,7 +249,7 @@ class CorrectionRules:
 
     def _spelled(self, text: str, words: WordChecker, finding: Finding) -> str | None:
         word = text[finding.start : finding.end]
-        index = words.index(finding.start, finding.end)
+        index = words.indices.get((finding.start, finding.end))
         if index is None or not word.isalpha() or not word.isascii():
             return None
         if word.isupper() or any(
@@ -266,7 +264,7 @@ class CorrectionRules:
             return None  # "proble-" was broken off, and "Auguste Rodin" is a name
         initial = capital and begins_sentence(text, finding.start)
         offered = finding.replacements
-        if capital and initial:
+        if initial:
             # Suggestions for the word in lower case, since only its place capitalises it.
             offered = tuple(
                 r for f in self._engine.check(word.lower()) if f.is_spelling for r in f.replacements
@@ -276,13 +274,11 @@ class CorrectionRules:
         put = self._speller.meant(
             word.lower(), offered, words.neighbours(index), may_be_name=capital
         )
-        if put is not None and put.lower() == word.lower() and put != word.capitalize():
+        if put is None or (put.lower() == word.lower() and put != word.capitalize()):
             return None
-        if initial and put is not None and put not in self._words.proper:
-            if put not in offered and put.capitalize() in offered:
+        if capital and put not in self._words.proper:
+            if not initial or (put not in offered and put.capitalize() in offered):
                 return None  # one name for another, such as "Winston" for "Winstone"
-        if put is None or (capital and not initial and put not in self._words.proper):
-            return None
         return like(word, put)
 
 

@@ -2,10 +2,11 @@
 of a candidate between its neighbours against its edit distance (optimal string alignment)."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rapidfuzz.distance import OSA
 
+from configs.schema.correction import CorrectionWords
 from models.grammar_check.word_statistics import WordStatistics
 from pipelines.correction.regional import REGULAR
 
@@ -44,16 +45,11 @@ Neighbours = tuple[str | None, str | None]
 class Speller:
     """Corrector of English words, all in lower case."""
 
-    def __init__(
-        self,
-        statistics: WordStatistics,
-        confusables: Iterable[Sequence[str]],
-        proper: Iterable[str],
-    ) -> None:
+    def __init__(self, statistics: WordStatistics, words: CorrectionWords) -> None:
         self._statistics = statistics
-        self._proper = frozenset(proper)
+        self._proper = frozenset(words.proper)
         self._swaps: dict[str, set[str]] = {}
-        for group in confusables:
+        for group in words.confusables:
             for word in group:
                 self._swaps.setdefault(word, set()).update(set(group) - {word})
 
@@ -203,10 +199,7 @@ class WordChecker:
     def __init__(self, text: str) -> None:
         self._text = text
         self.spans = [match.span() for match in _WORD.finditer(text)]
-        self._index = {span: index for index, span in enumerate(self.spans)}
-
-    def index(self, start: int, end: int) -> int | None:
-        return self._index.get((start, end))
+        self.indices = {span: index for index, span in enumerate(self.spans)}
 
     def neighbours(self, index: int) -> Neighbours:
         """Returns the neighbours of a word; punctuation is a boundary."""

@@ -41,10 +41,8 @@ class EmbeddingPipeline:
         dimensions: int | None = None,
     ) -> tuple[Embeddings, ModelInfo]:
         """Returns the embeddings of all inputs, and the model of that id or alias; None: the first.
-
-        With `dimensions`, only so many of the first numbers are kept, and scaled to length 1.
-        Raises ModelNotFound, InvalidRequest, InsufficientCredit, DatabaseUnavailable or
-        EngineError."""
+        `dimensions` keeps so many numbers, scaled to length 1. Raises ModelNotFound,
+        InvalidRequest, InsufficientCredit, DatabaseUnavailable or EngineError."""
         port, info = await self._choose(model)
         if dimensions is not None and dimensions > (info.dimensions or dimensions):
             raise InvalidRequest(f"dimensions: {info.id} has only {info.dimensions}")

@@ -1,7 +1,6 @@
-"""Batches: the lines of a file, each answered as a separate request.
-
-Each line holds and pays its own price, under a fixed name: a line that is answered again, because
-its process died before the answer was stored, is charged once."""
+"""Batches: the lines of a file, each answered as a separate request. Each line holds and pays its
+own price, under a fixed name: a line that is answered again, because its process died before the
+answer was stored, is charged once."""
 
 import asyncio
 import time
@@ -26,10 +25,7 @@ from pipelines.tasks import retry
 AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
-"""Answers (endpoint, line, workspace id, payer); returns the result line, and False for an error.
-
-Raises failures of the service that may pass.
-"""
+"""Answers (endpoint, line, workspace id, payer): the result line, and False for an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +48,11 @@ def count_lines(path: Path, most: int) -> int:
     with path.open("rb") as file:  # read in blocks: a file of line breaks would take seconds
         if sum(block.count(b"\n") for block in iter(partial(file.read, BLOCK_BYTES), b"")) > most:
             return most + 1
-    return len(read_lines(path))
-
-
-def read_lines(path: Path) -> list[bytes]:
-    """Reads the non-blank lines as `numbered_lines` does; blocking."""
-    return [line for _, line in numbered_lines(path)]
+    return sum(1 for _ in numbered_lines(path))
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the number and the text of each non-blank line, without the byte order mark that
-    Windows writes before the first one; blocking."""
+    """Yields number and text of each non-blank line, without a byte order mark; blocking."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line.removeprefix(BOM_UTF8) if number == 1 else line
@@ -76,7 +66,7 @@ async def do_batch(
     """Answers the lines of `path` in blocks, from the first without a stored result. Answered lines
     are stored even if the batch is cancelled meanwhile, or another line fails. Raises LeaseLost, or
     as `answer` for a line that failed for PATIENCE_S."""
-    lines = await asyncio.to_thread(read_lines, path)
+    lines = await asyncio.to_thread(lambda: [line for _, line in numbered_lines(path)])
     began = time.monotonic()
     done = job.units
     ends = job.created_at + timedelta(hours=config.batch_hours)

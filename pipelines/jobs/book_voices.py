@@ -25,8 +25,7 @@ class ChapterVoice:
 
 
 async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVoice:
-    """Choose the voice for the first block that a voice can read. Raises NothingToSpeak if there is
-    none, or as `SpeechPipeline.plan`."""
+    """Choose a voice for the first block that one can read. Raises as `SpeechPipeline.plan`."""
     blocks = await asyncio.to_thread(lambda: [*task.blocks()])
     *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
 
@@ -46,10 +45,8 @@ async def chapter_voices(
     chapters: Sequence[Chapter], pipeline: SpeechPipeline, usual: AvailableVoice, *, is_named: bool
 ) -> list[ChapterVoice]:
     """Choose a voice for each chapter: `usual` if it `is_named` by the request or speaks the
-    language of the chapter, or else the default voice of that language.
-
-    A chapter whose language is not clear is taken to be in that of `usual`. Raises EngineLost.
-    """
+    language of the chapter, or else the default voice of that language. A chapter whose language is
+    not clear is taken to be in that of `usual`. Raises EngineLost."""
     directory = pipeline.directory
     offered = await directory.voices()
     codes = frozenset(voice.language for voice in offered)

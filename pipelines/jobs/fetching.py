@@ -46,11 +46,10 @@ class Fetches(Jobs):
 
 @dataclass(eq=False, repr=False)
 class Fetcher:
-    """Fetches several recordings at a time, a few of each workspace, in parts.
-
-    While others wait, a fetch whose turn is over gives up its place and starts again later, with a
-    turn as long as the time since its first attempt: workspaces with slow servers cannot keep the
-    rest out, and large recordings are complete in the end."""
+    """Fetches several recordings at a time, a few of each workspace, in parts. While others wait, a
+    fetch whose turn is over gives up its place and starts again later, with a turn as long as the
+    time since its first attempt: workspaces with slow servers cannot keep the rest out, and large
+    recordings are complete in the end."""
 
     _jobs: Fetches
     _sender: Sender
@@ -89,8 +88,7 @@ class Fetcher:
             fetch.add_done_callback(lambda task: self._turns.pop(task, None))
 
     async def fetch(self, claimed: Job) -> None:
-        """Fetches a recording, and queues or fails its job. After a failure of the service or a
-        cancellation, another attempt follows."""
+        """Fetches a recording, and queues or fails its job, or leaves it to another attempt."""
         try:
             await self._jobs.under_lease(claimed, self._fetch(claimed))
         except asyncio.CancelledError:

@@ -1,6 +1,7 @@
 """Kinds of files that are sent by mistake, by their first bytes."""
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -31,10 +32,8 @@ _KINDS = {
     b"RIFF": "audio",
     b"\x1aE\xdf\xa3": "a video",
 }
-_KINDS_BY_SUFFIX = {
-    HTML: (".html", ".htm", ".xhtml"),
-    KINDLE: (".mobi", ".azw", ".azw3", ".kfx", ".prc"),
-}
+_KINDS_BY_SUFFIX = dict.fromkeys((".html", ".htm", ".xhtml"), HTML)
+_KINDS_BY_SUFFIX |= dict.fromkeys((".mobi", ".azw", ".azw3", ".kfx", ".prc"), KINDLE)
 # By the beginnings of the names of an archive's members.
 _KINDS_BY_MEMBER = {
     "word/": "a Word file",
@@ -59,20 +58,16 @@ def file_kind(data: bytes, name: str = "") -> str:
         return HTML
     if data[30:].startswith(_EPUB_MARK):
         return "an EPUB"
-    suffix = name[name.rfind(".") :].lower()
-    for kind, suffixes in _KINDS_BY_SUFFIX.items():
-        if suffix in suffixes:
-            return kind
+    if kind := _KINDS_BY_SUFFIX.get(name[name.rfind(".") :].lower()):
+        return kind
     return next((kind for start, kind in _KINDS.items() if data.startswith(start)), "")
 
 
 def archive_kind(members: Iterable[str]) -> str:
     """Name the kind of an archive by the names of its members, such as "a Word file"."""
-    for name in members:
-        for beginning, kind in _KINDS_BY_MEMBER.items():
-            if name.startswith(beginning):
-                return kind
-    return ARCHIVE
+    beginnings = _KINDS_BY_MEMBER.items()
+    kinds = (kind for name in members for start, kind in beginnings if name.startswith(start))
+    return next(kinds, ARCHIVE)
 
 
 def not_a_document(kind: str) -> InvalidRequest:
@@ -80,17 +75,14 @@ def not_a_document(kind: str) -> InvalidRequest:
     advice = "convert it, for example with Calibre"
     if kind.startswith(("audio", "a video")):
         advice = "a transcription job takes recordings"
-    reason = f"is {kind}, not plain text, Markdown or EPUB"
-    return InvalidRequest(f"document: {reason}: {advice}")
+    return InvalidRequest(f"document: is {kind}, not plain text, Markdown or EPUB: {advice}")
 
 
 def is_text(data: bytes) -> bool:
     """Whether a file begins with printable text in UTF-8."""
-    head = data[:HEAD]
-    for cut in range(4):  # the last letter may be incomplete
-        with suppress(UnicodeDecodeError):
-            text = head[: len(head) - cut].decode()
-            return all(letter.isprintable() or letter in "\t\n\r\f\ufeff" for letter in text)
+    with suppress(UnicodeDecodeError):
+        text = getincrementaldecoder("utf-8")().decode(data[:HEAD])  # may cut the last letter
+        return all(letter.isprintable() or letter in "\t\n\r\f\ufeff" for letter in text)
     return False
 
 

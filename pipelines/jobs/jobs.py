@@ -1,7 +1,5 @@
-"""Jobs of workspaces: transcriptions of long recordings, speech of long texts, batches of chats.
-
-A workspace creates, reads and deletes jobs. The process with a job's lease works part by part; a
-stored part is neither repeated nor charged again."""
+"""Jobs of workspaces, which create, read and delete them: transcriptions of long recordings, speech
+of long texts, batches of chats."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -77,9 +75,8 @@ class Jobs(JobQueue):
         *,
         is_requested: bool = False,
     ) -> None:
-        """Checks storage and credit before a body is received; the job costs at least `units`.
-        `is_requested` is for jobs with a request (`create`). Raises PlanRequired, InvalidRequest or
-        InsufficientCredit."""
+        """Checks storage and credit for a job of at least `units`, before a body is received.
+        Raises PlanRequired, InvalidRequest or InsufficientCredit."""
         owner = principal.workspace_id
         await self._database.read(self._check_plan, owner, is_requested)
         await self._billing.check_credit(owner, SERVICES[kind], units, operation)
@@ -102,10 +99,10 @@ class Jobs(JobQueue):
         """Creates a job, which is queued at once, once its `parts` are uploaded, or once its
         recording is fetched (`is_fetched`).
 
-        `request` is kept as long as the job (`requested`); the limit of unfinished jobs with one is
-        higher. `callback` gets the end of the job. `details` are shown in lists. A request with an
-        Idempotency-Key that runs again gets the job that it created before. Raises PlanRequired,
-        InvalidRequest or StorageUnavailable."""
+        `request` is kept as long as the job (`requested`); more jobs with one may be unfinished.
+        `callback` gets the end of the job. `details` are shown in lists. A request with an
+        Idempotency-Key that runs again gets the same job. Raises PlanRequired, InvalidRequest or
+        StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
             id=operation.new_id("job"),
@@ -120,8 +117,7 @@ class Jobs(JobQueue):
         )
         job.created_at = made_at(job.id) or job.created_at
         job.operation = f"job-{job.id}"
-        contents = {"options": options, "part": upload, REQUEST: request}
-        stored = await self._store(owner, contents)
+        stored = await self._store(owner, {"options": options, "part": upload, REQUEST: request})
 
         def add(session: Session) -> Job:
             lock_workspace(session, owner)
@@ -192,16 +188,14 @@ class Jobs(JobQueue):
         return cost, self._billing.cost(service, job.held) if is_held else 0
 
     async def results(self, principal: Principal, job_id: UUID) -> list[bytes]:
-        """Reads the results of a transcription so far. Raises NotFound, InvalidRequest or
-        StorageUnavailable."""
+        """Reads the results of a transcription so far. Raises as `requested`, or InvalidRequest."""
         job, files = await self._find(principal, job_id, "result")
         if job.kind != "transcription":
             raise InvalidRequest("the job is not a transcription and has no transcript")
         return [await self.read(job, file) for file in files]
 
     async def keep_upload(self, principal: Principal, path: Path) -> str:
-        """Stores a recording for UPLOAD_S, to be transcribed by jobs; returns its id. Raises
-        StorageLimit or StorageUnavailable."""
+        """Stores a recording for UPLOAD_S; returns its id. Raises as `Files.put`."""
         owner = principal.workspace_id
         return await self._files.put(owner, UPLOAD, "application/octet-stream", path, UPLOAD_S)
 
@@ -214,8 +208,7 @@ class Jobs(JobQueue):
         """Reads a job that was created with a request. Raises NotFound or StorageUnavailable."""
 
         def find(session: Session) -> tuple[Job, Stage, JobFile, int | None]:
-            kinds = _kinds(principal)
-            job = jobs.job_of(session, principal.workspace_id, job_id, kinds)
+            job = jobs.job_of(session, principal.workspace_id, job_id, _kinds(principal))
             files = jobs.files_of(session, job_id, REQUEST) if job is not None else []
             if job is None or not files:
                 raise NotFound("no transcript of the workspace has that id")
@@ -235,8 +228,7 @@ class Jobs(JobQueue):
         created_on: date | None,
         stage: Stage | None,
     ) -> list[RequestedJob]:
-        """Lists jobs with their requests, as `requested_jobs` does, without the callbacks' status.
-        Raises NotFound or StorageUnavailable."""
+        """Lists jobs as `requested_jobs` does, without callbacks' status. Raises as `requested`."""
 
         def read(session: Session) -> list[tuple[Job, Stage, JobFile]]:
             rows = jobs.requested_jobs(
@@ -258,8 +250,7 @@ class Jobs(JobQueue):
         requested: list[RequestedJob] = []
         for job, job_stage, file in await self._database.read(read):
             with suppress(NotFound):  # the job was deleted meanwhile
-                request = await self.read(job, file)
-                requested.append(RequestedJob(job, request, job_stage, None))
+                requested.append(RequestedJob(job, await self.read(job, file), job_stage, None))
         return requested
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
@@ -313,16 +304,15 @@ class Jobs(JobQueue):
         begun: bool,
         oldest_first: bool = False,
     ) -> list[Job]:
-        """Lists batches that follow the batch `after`, newest first unless `oldest_first`. Files
-        without a batch are included unless `begun`, and `after` may be one of them that was
-        deleted. Raises NotFound."""
+        """Lists batches after `after`, newest first unless `oldest_first`. Unless `begun`, files
+        without a batch are included, and `after` may be a deleted one. Raises NotFound."""
         owner = principal.workspace_id
 
         def read(session: Session) -> list[Job]:
             place = None
             if after is not None:
                 last = jobs.job_of(session, owner, after, _kinds(principal))
-                if begun and last is None:  # its time, that of its start, is not in its id
+                if begun and last is None:  # its id does not tell when it was begun
                     raise NotFound("no batch of the workspace has that id")
                 place = place_of(after, last.created_at if last else None)
             return jobs.batches_after(
@@ -332,8 +322,7 @@ class Jobs(JobQueue):
         return await self._database.read(read)
 
     async def batch(self, principal: Principal, job_id: UUID) -> tuple[Job, bytes, int]:
-        """Reads a batch, its options, and the number of its failed lines. Raises NotFound or
-        StorageUnavailable."""
+        """Reads a batch, its options, and the number of its failed lines. Raises as `requested`."""
         job, files = await self._find(principal, job_id, "options", "failed")
         if job.kind != BATCH:
             raise NotFound("no batch of the workspace has that id")
@@ -342,7 +331,6 @@ class Jobs(JobQueue):
         return job, await self.read(job, options), failed
 
     async def size(self, job: Job, kind: str) -> int:
-        """Returns the bytes of a job's files of a kind."""
         return await self._database.read(jobs.bytes_of, job.id, kind)
 
     async def delete(
@@ -420,7 +408,6 @@ class Jobs(JobQueue):
 
 
 def _kinds(principal: Principal) -> list[str]:
-    """Returns the kinds of jobs that the key may use."""
     return [kind for kind, scope in SERVICES.items() if scope in principal.scopes]
 
 

@@ -1,8 +1,6 @@
-"""Queue of leased work, for the processes that do it: custom voices and jobs.
-
-Each row is its own entry in the queue. A process claims it under a lease, renews the lease while it
-works, and finishes it; each change is one transaction with the ledger, the webhook event and the
-audit log. If a process dies, its lease expires, and another attempt resumes from stored results.
+"""Queue of leased work, custom voices and jobs, for the processes that do it. A process claims a
+row, renews its lease while it works, and finishes it; each change is one transaction with ledger,
+webhook event and audit log. After the process dies, another attempt resumes from stored results.
 Every method raises DatabaseUnavailable, and those that use files StorageUnavailable."""
 
 import logging
@@ -61,7 +59,6 @@ class LeasedQueue(ABC, Generic[W]):
         return await self._database.run(queue.claim, self.of_table, lease, utc_now(), self._work)
 
     async def count_free(self) -> int:
-        """Counts the queued rows of all workspaces."""
         return await self._database.read(queue.count_free, self.of_table, utc_now(), self._work)
 
     async def held(self) -> set[tuple[UUID, str]]:
@@ -135,9 +132,8 @@ class LeasedQueue(ABC, Generic[W]):
         await self._change(claimed, release)
 
     async def give_way(self, claimed: W, since: float) -> bool:
-        """Gives the row back if its turn is over and others wait; returns whether it did. The turn
-        began at `since` (time.monotonic()). Call it after each progress, so that every turn makes
-        some."""
+        """Gives the row back if its turn, begun at `since` (time.monotonic()), is over and others
+        wait; returns whether it did. Call it after progress, so that every turn makes some."""
         if time.monotonic() < since + self._work.turn_s or not await self.count_free():
             return False
         await self.give_back(claimed, pause_s=0.0)
@@ -178,7 +174,6 @@ class LeasedQueue(ABC, Generic[W]):
             row = queue.leased_row(session, claimed)
             if row is not None:
                 change(session, row)
-                session.add(row)
             return row is not None
 
         return await self._database.run(work)
@@ -190,9 +185,8 @@ class LeasedQueue(ABC, Generic[W]):
         change: Callable[[Session, W, dict[str, str]], None],
         media_type: str = "application/octet-stream",
     ) -> bool:
-        """Stores `parts` by kind, and calls `change` with their ids, if the lease still holds.
-        Files are stored before the transaction, and expire if it never commits. Returns False if
-        the lease is lost."""
+        """Stores `parts` by kind, and calls `change` with their ids, in the same transaction, if
+        the lease still holds; else the files expire. Returns False if it is lost."""
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
         stored = await self._store(claimed.workspace_id, parts, media_type, is_result=True)
@@ -215,20 +209,19 @@ class LeasedQueue(ABC, Generic[W]):
         *,
         is_result: bool = False,
     ) -> dict[str, str]:
-        """Stores `parts` by kind for UNPUBLISHED_S; returns their ids by kind. Parts of a recording
-        never count as results."""
-        stored: dict[str, str] = {}
-        for kind, data in parts.items():
-            if data is not None:
-                stored[kind] = await self._files.put(
-                    workspace_id,
-                    kind,
-                    "application/json" if kind == "report" else media_type,
-                    data,
-                    UNPUBLISHED_S,
-                    is_result=is_result and kind != "part",
-                )
-        return stored
+        """Stores `parts` for UNPUBLISHED_S; returns the ids by kind. No "part" is a result."""
+        return {
+            kind: await self._files.put(
+                workspace_id,
+                kind,
+                "application/json" if kind == "report" else media_type,
+                data,
+                UNPUBLISHED_S,
+                is_result=is_result and kind != "part",
+            )
+            for kind, data in parts.items()
+            if data is not None
+        }
 
     async def _delete_expired(self) -> None:
         try:

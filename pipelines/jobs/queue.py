@@ -1,5 +1,4 @@
-"""Queue of jobs, for the processes that work on them: their files, progress and completion. A
-stored part is neither repeated nor charged again."""
+"""Queue of jobs, for the processes that work on them: their files, progress and completion."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -75,7 +74,6 @@ class JobQueue(LeasedQueue[Job]):
         return self._billing.decoding(claimed.workspace_id, 0, most_s, payer)
 
     def payer(self, job: Job, name: str | None = None) -> Operation:
-        """Makes the operation that pays for a part of the job."""
         return self._billing.payer(job.workspace_id, job.key_id or None, name)
 
     async def hold(self, claimed: Job, units: int) -> None:
@@ -218,7 +216,6 @@ class JobQueue(LeasedQueue[Job]):
         if row.kind != BATCH:  # a batch is shown with its options
             obsolete_kinds.append("options")
         jobs.drop_files(session, row.id, *obsolete_kinds)
-        session.add(row)
         session.flush()
         kind: EventKind = "job.completed" if status == "completed" else "job.failed"
         data: dict[str, Any] = {"id": str(row.id), "type": row.kind, "name": row.name}
@@ -266,8 +263,7 @@ class JobQueue(LeasedQueue[Job]):
 
 
 def is_due(row: Job) -> bool:
-    """Whether the work of a failed job is charged: if its owner caused the failure, such as by
-    deleting the voice near the end."""
+    """Whether the work of a failed job is charged: if its owner caused the failure."""
     return row.units > 0 and row.error not in (None, *SERVICE_FAULTS)
 
 

@@ -35,8 +35,7 @@ class JobRunner:
     answer_callback: transcription.AnswerCallback
 
     async def run(self, claimed: Job) -> None:
-        """Works on a job until it ends, gives way or loses its lease. Raises failures of the
-        service, after which another attempt can follow."""
+        """Works on a job until it ends, gives way or is lost. Raises failures of the service."""
         await self.jobs.under_lease(claimed, self._work(claimed))
 
     async def _work(self, claimed: Job) -> None:

@@ -1,7 +1,6 @@
-"""Speech of long texts: block by block, then one file with chapters.
-
-Chapters are marked as in MP4 (a text track) and in ID3v2 (frames CHAP and CTOC,
-https://id3.org/id3v2-chapters-1.0); the packets of the blocks are copied, not encoded again."""
+"""Speech of long texts: block by block, then one file with chapters. Chapters are marked as in MP4
+(a text track) and in ID3v2 (frames CHAP and CTOC, https://id3.org/id3v2-chapters-1.0); the packets
+of the blocks are copied, not encoded again."""
 
 import asyncio
 import io
@@ -52,8 +51,7 @@ _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """Task of a job that speaks a book; `request` has the options of all blocks, and the voice of
-    chapters without `voices`."""
+    """Task of a job that speaks a book; `request` has the options of all blocks."""
 
     book: Book
     request: SpeechRequest
@@ -72,7 +70,9 @@ class SpeechTask:
                 yield number, chapter.text
                 continue
             block = ""
-            for paragraph in _without_reasoning(chapter.text).split("\n\n"):
+            reasoning = ReasoningFilter()  # may drop more than a block
+            text = reasoning.feed(chapter.text) + reasoning.finish()
+            for paragraph in text.split("\n\n"):
                 for part in _uncut_parts(parts, paragraph):
                     if block and len(block) + len(part) > most:
                         yield number, block
@@ -103,12 +103,6 @@ class SpeechTask:
             yield number, request
             if not is_ssml(text):
                 dropped_cues(text, free=self.request.free_cues, manner=manner)
-
-
-def _without_reasoning(text: str) -> str:
-    """Drops reasoning before the text is cut, since it may be longer than a block."""
-    reasoning = ReasoningFilter()
-    return reasoning.feed(text) + reasoning.finish()
 
 
 def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
@@ -193,8 +187,7 @@ async def speak(
 
 
 async def _sample_rate(task: SpeechTask, synthesis: PaidSynthesis) -> int | None:
-    """Returns the sample rate (Hz) of all blocks, whose packets are copied into one stream: that of
-    the task's own voice."""
+    """Returns the sample rate (Hz) of the stream of all blocks: that of the task's own voice."""
     request = task.request
     directory = synthesis.pipeline.directory
     voice = await directory.find(request.voice_id, request.voice, request.workspace_id)
@@ -228,8 +221,7 @@ async def _plan(request: SpeechRequest, synthesis: PaidSynthesis) -> SpeechPlan:
 def _book(
     path: Path, task: SpeechTask, chapters: Sequence[SpokenChapter]
 ) -> Generator[None, bytes, None]:
-    """Writes the blocks sent to it to a file with chapters and a cover, until it is closed.
-    Blocking."""
+    """Writes the blocks sent to it to a file with chapters and a cover, until closed. Blocking."""
     book = task.book
     at = 0  # position of the next packet, in ticks of the stream
     audio: Any = None

@@ -32,8 +32,7 @@ STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """Task of a transcription job: its parts, a stored upload, or the content of a URL. Stored as
-    JSON."""
+    """Task of a transcription job of its parts, a stored upload, or a URL. Stored as JSON."""
 
     request: RecognitionOptions
     url: str
@@ -86,9 +85,8 @@ async def transcribe(
     known: tuple[SpeakerVoice, ...],
     answer_callback: AnswerCallback,
 ) -> None:
-    """Transcribes the recording `path` from the first window that is not stored yet. Speakers who
-    are `known` are identified by name. Raises LeaseLost, InsufficientCredit, or as
-    `TranscriptionPipeline.open` and `transcribe`."""
+    """Transcribes a recording from the first window that is not stored yet, and names `known`
+    speakers. Raises LeaseLost, InsufficientCredit, or as the pipeline."""
     channels = 1 + task.request.multichannel
     part_s = max(min(task.end_s or task.most_s, task.most_s) - task.start_s, 0.0) * channels
     async with jobs.decoding(job, part_s) as paid_s:
@@ -169,8 +167,7 @@ def _copy(pcm: Pcm, start: int, end: int) -> Pcm:
 
 
 def _end_of(pcm: Pcm, start: int, stop: int, window_s: float) -> int:
-    """Returns the end (sample) of the window from `start`: `stop`, or the quietest place in its
-    last CUT_S."""
+    """Returns the end (sample) of a window: `stop`, or the quietest place in its last CUT_S."""
     end = start + round(window_s * STT_SAMPLE_RATE)
     if end >= stop:
         return stop

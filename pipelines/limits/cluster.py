@@ -1,8 +1,7 @@
-"""Limits without Redis: one process of the cluster counts for all gateways.
-
-A call to it takes a millisecond, so a sole gateway decides windows of a minute by itself, and
-reports its hits to the counter afterwards. A gateway counts as sole after SETTLE_S: by then every
-other gateway has renewed its leases with the counter, and windows shared with others have ended."""
+"""Limits without Redis: one process of the cluster counts for all gateways. A call to it takes a
+millisecond, so a sole gateway decides windows of a minute by itself, and reports its hits to the
+counter afterwards. A gateway counts as sole after SETTLE_S: by then every other gateway has renewed
+its leases with the counter, and windows shared with others have ended."""
 
 import asyncio
 import time
@@ -63,7 +62,6 @@ class RequestCounter:
         self._leases.release(key, member)
 
     async def leave(self, gateway: str) -> None:
-        """Remove a gateway that stops."""
         self._gateways.pop(gateway, None)
         self._changed_at = time.monotonic()
 

@@ -1,5 +1,4 @@
 """Rate limits and concurrency limits: windows of requests, and leases, such as those of sockets.
-
 One process counts in its own tables; several count together in a store. While the store is lost,
 each process allows its share of each limit."""
 
@@ -11,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -72,9 +72,6 @@ class Windows:
     _wall: Callable[[], float] = time.time
     _windows: dict[str, _Window] = field(default_factory=dict)
     _sweep_at: float = 0.0
-
-    def __len__(self) -> int:
-        return len(self._windows)
 
     def hit(self, hit: Hit) -> RateWindow:
         """Counts a hit, unless it is refused; returns the state of its window."""
@@ -207,11 +204,9 @@ class SharedLimits:
 
     @property
     def held(self) -> int:
-        """Number of leases of this process."""
         return sum(map(len, self._held.values()))
 
     def held_under(self, key: str) -> int:
-        """Returns the number of leases of this process under a key."""
         return len(self._held.get(key, ()))
 
     async def hit(
@@ -220,17 +215,20 @@ class SharedLimits:
         """Counts a `Hit`; returns the state of its window."""
         began = time.perf_counter()
         hit = Hit(key, limit, window_s, cost)
-        backend = LOCAL if self._store is None else self._store.backend
-        window: RateWindow | None
-        if self._store is None:
-            window = self.windows.hit(hit)
-        elif self._store.is_alone and window_s <= WINDOW_S and not self.degraded:
-            window = self.windows.hit(hit)
-            self._report(hit)
-        else:
-            window = await self._ask(hit)
-        if window is None:
-            backend, window = LOCAL, self.windows.hit(replace(hit, limit=self._share(limit)))
+        backend = LOCAL
+        window: RateWindow | None = None
+        if self._store is not None and not self.degraded:
+            backend = self._store.backend
+            if self._store.is_alone and window_s <= WINDOW_S:
+                window = self.windows.hit(hit)
+                self._report(hit)
+            else:
+                self._keep_renewing()
+                with suppress(StoreLost):
+                    window = await self._enqueue(hit)
+        if window is None:  # no store, or it is lost
+            backend = LOCAL
+            window = self.windows.hit(replace(hit, limit=self._share(limit)))
             window = replace(window, limit=limit)
         decision = "allowed" if window.allowed else "refused"
         metrics.limit_decisions.labels(backend, decision).inc()
@@ -248,11 +246,9 @@ class SharedLimits:
         free: bool | None = None
         if self._store is not None and not self.degraded:
             self._keep_renewing()
-            try:
+            with suppress(StoreLost):
                 free = await self._ask_store(self._store.acquire(key, member, limit))
                 self._failures_in_a_row = 0
-            except StoreLost as error:
-                self._failed(error)
         if free is None:  # without the store, only leases of this process count
             free = self.held_under(key) < self._share(limit)
         if not free:
@@ -273,26 +269,14 @@ class SharedLimits:
         metrics.leases_live.dec()
         if self._store is None or self.degraded:
             return  # the store's copy is not renewed, so it expires
-        try:
+        with suppress(StoreLost):
             await self._ask_store(self._store.release(key, member))
-        except StoreLost as error:
-            self._failed(error)
 
     async def close(self) -> None:
         self._decided.clear()
         await self._tasks.close()
         if self._store is not None:
             await self._store.close()
-
-    async def _ask(self, hit: Hit) -> RateWindow | None:
-        """Counts a hit in the store; None if the store is lost."""
-        if self.degraded:
-            return None
-        self._keep_renewing()
-        try:
-            return await self._enqueue(hit)
-        except StoreLost:
-            return None
 
     def _enqueue(self, hit: Hit) -> "asyncio.Future[RateWindow]":
         """Sends a hit with the next call to the store."""
@@ -315,29 +299,23 @@ class SharedLimits:
 
     async def _ask_all(self) -> None:
         assert self._store is not None
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            try:
+        batch = list[tuple[Hit, asyncio.Future[RateWindow]]]()
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
                 windows = await self._ask_store(self._store.hits([hit for hit, _ in batch]))
-            except StoreLost as error:
-                self._failed(error)
-                self._give_up(batch)
-                continue
-            except asyncio.CancelledError:
-                self._give_up(batch)
-                raise
-            self._failures_in_a_row = 0
-            for (hit, future), window in zip(batch, windows, strict=True):
+                self._failures_in_a_row = 0
+                for (hit, future), window in zip(batch, windows, strict=True):
+                    if not future.done():
+                        self._learn(hit, window)
+                        future.set_result(window)
+        except StoreLost:
+            pass
+        finally:  # after a failure, hits that arrived meanwhile would wait for a second one
+            batch, self._waiting = batch + self._waiting, []
+            for _, future in batch:
                 if not future.done():
-                    self._learn(hit, window)
-                    future.set_result(window)
-
-    def _give_up(self, batch: list[tuple[Hit, asyncio.Future[RateWindow]]]) -> None:
-        """Fails a batch, and hits that arrived meanwhile, which would wait for a second failure."""
-        batch, self._waiting = batch + self._waiting, []
-        for _, future in batch:
-            if not future.done():
-                future.set_exception(StoreLost())
+                    future.set_exception(StoreLost())
 
     def _learn(self, hit: Hit, window: RateWindow) -> None:
         """Copies the store's count, so that the local tables can replace a lost store."""
@@ -353,35 +331,33 @@ class SharedLimits:
     async def _ask_store(
         self, question: Coroutine[Any, Any, T], timeout_s: float | None = None
     ) -> T:
-        """Awaits a call to the store. Raises StoreLost for every failure, even unexpected ones."""
+        """Awaits a call to the store. Counts every failure, even unexpected ones, and raises it as
+        StoreLost."""
         try:
             return await within_deadline(question, timeout_s or self.timeout_s)
-        except StoreLost:
-            raise
+        except StoreLost as error:
+            lost = error
         except TimeoutError:
-            raise StoreLost("timeout") from None
+            lost = StoreLost("timeout")
         except Exception as error:  # any error of a library: a broken store must fail no request
             logger.exception("limits_failed")
-            raise StoreLost(type(error).__name__) from None
-
-    def _failed(self, error: Exception) -> None:
+            lost = StoreLost(type(error).__name__)
         self._failures_in_a_row += 1
         if self._failures_in_a_row >= self.most_failures and not self.degraded:
             self.degraded = True
             metrics.limiter_degraded.set(1)
-            logger.warning("limits_degraded", extra={"error": str(error)})
+            logger.warning("limits_degraded", extra={"error": str(lost)})
             self._tasks.start(self._probe(), "probe limits", detached=True)
+        raise lost
 
     async def _probe(self) -> None:
         """Calls the store until it answers; no request waits for it."""
         assert self._store is not None
         while True:
             await asyncio.sleep(PROBE_S)
-            try:
+            with suppress(StoreLost):
                 await self._ask_store(self._store.hits([PROBE]))
                 break
-            except StoreLost:
-                continue
         self._failures_in_a_row = 0
         self.degraded = False
         metrics.limiter_degraded.set(0)
@@ -401,14 +377,12 @@ class SharedLimits:
     async def _renew(self) -> None:
         assert self._store is not None
         held = {key: list(members) for key, members in self._held.items()}
-        try:
+        with suppress(StoreLost):
             await self._ask_store(self._store.renew(held), RENEW_S)
             for key, members in held.items():  # released meanwhile, and maybe added again
                 for member in members:
                     if member not in self._held.get(key, ()):
                         await self._ask_store(self._store.release(key, member))
-        except StoreLost as error:
-            self._failed(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,9 @@ Rows = Sequence[tuple[Any, ...]]
 
 def move_database(source_url: str, target_url: str) -> str:
     """Copy each row into a database without data, while nothing else uses the source, which stays
-    unchanged.
-
-    Returns the number of rows, in words. Digests of the rows and the sums of the ledger are
-    compared before the only transaction on the target commits. A move that was killed has therefore
-    left no row, and can be repeated. Raises ValueError, DatabaseError, or the databases' errors."""
+    unchanged; return the number of rows, in words. Digests of the rows and sums of the ledger are
+    compared before the only transaction on the target commits: a killed move has left no row.
+    Raises ValueError, DatabaseError, or the databases' errors."""
     if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
         raise ValueError("DATABASE_URL must be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
     upgrade(source_url)
@@ -61,8 +59,7 @@ def _check_empty(target: Connection) -> None:
 
 @contextmanager
 def _alone(url: str) -> Iterator[Connection]:
-    """Begin a transaction on a database that nothing else has open, or opens during the block.
-    Raises ValueError if something does."""
+    """Begin a transaction on a database that nothing else has open. Raises ValueError."""
     engine = create_engine(url, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
@@ -86,8 +83,7 @@ def _alone(url: str) -> Iterator[Connection]:
 
 @contextmanager
 def _without_triggers(target: Connection) -> Iterator[None]:
-    """Disable triggers during the block: they would add up the sums of days, which are copied as
-    well."""
+    """Disable triggers during the block: they would add up sums of days, which are copied too."""
     for change in ("DISABLE", "ENABLE"):
         for name in metadata.tables:
             target.exec_driver_sql(f'ALTER TABLE "{name}" {change} TRIGGER USER')
@@ -117,8 +113,7 @@ def _rows_of(connection: Connection, table: Table) -> Iterator[Rows]:
 
 
 def _storable(value: Any) -> Any:
-    """Replace the character NUL, which PostgreSQL's text cannot contain and no route accepts any
-    more."""
+    """Replace the character NUL, which PostgreSQL cannot store and no route accepts any more."""
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 

@@ -31,8 +31,7 @@ class AccountErasure:
 
     async def erase(self, principal: Principal) -> None:
         """Deletes the user, the workspace and what belongs to it; files follow within seconds.
-        Raises InsufficientScope for a key that lacks a scope, Unauthorized when the account is
-        gone, or DatabaseUnavailable."""
+        Raises InsufficientScope, Unauthorized when the account is gone, or DatabaseUnavailable."""
         if missing := ALL_SCOPES - principal.scopes:
             self.authenticator.note_missing_scopes(principal, missing)
             raise InsufficientScope(

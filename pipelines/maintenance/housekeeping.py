@@ -32,8 +32,7 @@ from telemetry import metrics
 
 logger = logging.getLogger(__name__)
 
-Chore = Callable[[], Awaitable[int]]
-"""Changes some rows or files, and returns how many."""
+Chore = Callable[[], Awaitable[int]]  # changes some rows or files, and returns how many
 
 DAYS_CHECKED_EVERY_S = 3600.0  # data kept for days is many rows to check
 MAX_ROUNDS = 100  # batches of one chore in one run; the others follow in the next run

@@ -31,8 +31,7 @@ Columns = Callable[[Session, Any], Iterable[Column]]
 @dataclass(eq=False, repr=False)
 class Rotation:
     """May run beside the service, be stopped, and run again. Data that expires within a day (stored
-    responses, client secrets, the audio of events) is not encrypted again: the old key must be kept
-    for that day."""
+    responses, client secrets, audio of events) keeps the old key, which is needed until then."""
 
     _database: Database
     _encryption: Encryption
@@ -57,17 +56,11 @@ class Rotation:
             ),
             "files": await self._each(StoredFile, self._files.rotate, lasting),
             "dictionaries": await self._each_row(
-                PronunciationDictionary, lambda _, row: [(row, "content", content_about(row.id))]
+                PronunciationDictionary, _only("content", content_about)
             ),
-            "history": await self._each_row(
-                HistoryItem, lambda _, row: [(row, "details", details_about(row.id))]
-            ),
-            "speakers": await self._each_row(
-                EnrolledSpeaker, lambda _, row: [(row, "embedding", embedding_about(row.id))]
-            ),
-            "consents": await self._each_row(
-                VoiceConsent, lambda _, row: [(row, "embedding", consent_about(row.id))]
-            ),
+            "history": await self._each_row(HistoryItem, _only("details", details_about)),
+            "speakers": await self._each_row(EnrolledSpeaker, _only("embedding", embedding_about)),
+            "consents": await self._each_row(VoiceConsent, _only("embedding", consent_about)),
         }
 
     async def _each(
@@ -107,6 +100,10 @@ class Rotation:
         after = rotate(before, about)
         setattr(row, column, after)
         return bool(after != before)
+
+
+def _only(column: str, about: Callable[[Any], str]) -> Columns:
+    return lambda _, row: [(row, column, about(row.id))]
 
 
 def _in_chat(session: Session, chat: Chat) -> Iterator[Column]:

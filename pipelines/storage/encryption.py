@@ -1,5 +1,4 @@
-"""Encryption at rest: AES-256-GCM under the operator's keys, with associated data that binds
-a ciphertext to its place."""
+"""Encryption at rest: AES-256-GCM with associated data that binds a ciphertext to its place."""
 
 import base64
 import hashlib
@@ -14,10 +13,8 @@ KEY_ID_BYTES = 8
 NONCE_BYTES = 12
 TAG_BYTES = 16
 HEADER_BYTES = len(VERSION) + KEY_ID_BYTES
-OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES
-"""Additional bytes of encrypted data."""
-MARK = "sealed:"
-"""Prefix of encrypted values in a column of text."""
+OVERHEAD_BYTES = HEADER_BYTES + NONCE_BYTES + TAG_BYTES  # additional bytes of encrypted data
+MARK = "sealed:"  # prefix of encrypted values in a column of text
 
 
 class DecryptionError(Exception):
@@ -25,11 +22,9 @@ class DecryptionError(Exception):
 
 
 class Encryption:
-    """The first key encrypts; every key decrypts, so that keys can be rotated at run time.
-
-    Encrypted bytes are: version, id of the key, nonce, cipher text, tag. Nonces are random: change
-    the key before it has encrypted 2^32 times. Associated data names the place, as a table and a
-    row."""
+    """The first key encrypts; every key decrypts, so that keys can be rotated. Encrypted bytes are:
+    version, id of the key, nonce, cipher text, tag. Nonces are random: change the key before it has
+    encrypted 2^32 times. Associated data names a place, as a table and a row."""
 
     def __init__(self, data_keys: Sequence[str]) -> None:
         """`data_keys`: base64 of 32 bytes each."""
@@ -56,8 +51,7 @@ class Encryption:
             raise DecryptionError("the bytes were changed, or belong elsewhere") from None
 
     def is_newest(self, encrypted: bytes) -> bool:
-        """Whether the data is encrypted under the first key; otherwise `rotate` encrypts it
-        again."""
+        """Whether the data is encrypted under the first key."""
         return encrypted[:HEADER_BYTES] == VERSION + self._newest
 
     def rotate(self, encrypted: bytes, associated_data: str) -> bytes:
@@ -76,9 +70,8 @@ class Encryption:
 
     def rotate_text(self, stored: str, associated_data: str) -> str:
         """Rotates the key of a text as `rotate` does, for a column of text."""
-        if self.is_newest(_decode(stored)):
-            return stored
-        return self.encrypt_text(self.decrypt_text(stored, associated_data), associated_data)
+        rotated = self.rotate(_decode(stored), associated_data)
+        return MARK + base64.b64encode(rotated).decode()
 
 
 def _decode(stored: str) -> bytes:

@@ -63,7 +63,6 @@ class Files:
     so that the sweep finds what a dead process left."""
 
     def __init__(self, settings: Settings, database: Database, encryption: Encryption) -> None:
-        """Opens the store of the settings."""
         url = settings.storage_url
         local = "://" not in url or url.startswith("file:")
         self._store, self._root = url_to_fs(url, **({"auto_mkdir": True} if local else {}))
@@ -87,8 +86,7 @@ class Files:
         await self._in_thread(self._try_out, f"{self._root}/{PROBE}{secrets.token_hex(8)}")
 
     async def mark(self, new: str | None) -> str:
-        """Reads the mark that identifies this store; one without a mark gets `new`, if given.
-        Raises StorageUnavailable."""
+        """Reads the mark of this store; one without gets `new`. Raises StorageUnavailable."""
         return await self._in_thread(self._mark, f"{self._root}/{MARK}", new)
 
     async def put(
@@ -145,17 +143,15 @@ class Files:
             check_room(session, self._plans, file.workspace_id)
 
     def url(self, file_id: str, workspace_id: int, lasts_s: float, place: str = "files") -> str:
-        """Return a signed URL, which needs no key, until it expires or the file is deleted. `place`
-        is the route that serves it."""
+        """Return a signed URL of the route `place`, until it expires or the file is deleted."""
         expires = math.ceil(utc_now().timestamp() + lasts_s)
         signature = self._signature(file_id, workspace_id, expires)
         return f"{self._public_url}/{place}/{file_id}?expires={expires}&signature={signature}"
 
     async def find_signed(self, file_id: str, expires: str, signature: str) -> StoredFile:
         """Finds the file of a signed URL. Raises NotFound or DatabaseUnavailable."""
-        if not (expires.isascii() and expires.isdecimal() and len(expires) <= 12):
-            raise NotFound(GONE)
-        if int(expires) < utc_now().timestamp():
+        is_number = expires.isascii() and expires.isdecimal() and len(expires) <= 12
+        if not is_number or int(expires) < utc_now().timestamp():
             raise NotFound(GONE)
         file = await self._database.get(StoredFile, file_id)
         if file is None or _is_past(file.expires_at):
@@ -227,8 +223,8 @@ class Files:
         return deleted
 
     async def rotate(self, file_id: str) -> bool:
-        """Encrypt the file under the newest key. Returns False if it was already, or was deleted
-        meanwhile. Raises as `read`."""
+        """Encrypt under the newest key; False if the file already is or is gone. Raises as
+        `read`."""
         file = await self._database.get(StoredFile, file_id)
         if file is None:
             return False
@@ -250,8 +246,7 @@ class Files:
         await self._database.run(delete_file, file.id)
 
     def _signature(self, file_id: str, workspace_id: int, expires: int) -> str:
-        """Sign a file for a workspace, so that the signature is valid only for files of that
-        workspace."""
+        """Sign a file, so that the signature is valid only for files of the workspace."""
         message = f"{workspace_id}.{file_id}.{expires}".encode()
         digest = hmac.digest(self._url_key, message, hashlib.sha256)
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -372,9 +367,8 @@ async def watch_storage(
 
 
 async def storage_problem(files: Files, timeout_s: float = TRY_TIMEOUT_S) -> str:
-    """Return the problem of the store, for the operator; empty if there is none. Returns when the
-    store has answered. A store that hangs is logged at once, and not tested again meanwhile, since
-    each test occupies a thread."""
+    """Return the problem of the store, for the operator, once the store has answered; empty if
+    there is none. A store that hangs is logged at once, and not tested again meanwhile."""
     trying = asyncio.create_task(files.try_out())
     await asyncio.wait([trying], timeout=timeout_s)
     if not trying.done():

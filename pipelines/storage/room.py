@@ -21,23 +21,20 @@ MEASURED_FOR_S = 1.0
 
 
 def plan_limits(session: Session, plans: PlansConfig, workspace_id: int) -> PlanLimits:
-    """Returns the limits of the workspace's plan."""
     workspace = session.get(Workspace, workspace_id)
     plan = workspace.plan if workspace else ""
     return plans.limits_of(plan, is_owner=workspace_id == plans.free_workspace_id)
 
 
 def use_and_limit(session: Session, plans: PlansConfig, workspace_id: int) -> tuple[int, int]:
-    """Return the bytes of files and chats that a workspace keeps, and the bytes that its plan
-    allows."""
+    """Return the bytes of files and chats that a workspace keeps, and those its plan allows."""
     used = stored_bytes(session, workspace_id) + bytes_of_chats(session, workspace_id)
     return used, plan_limits(session, plans, workspace_id).storage_gb * GB
 
 
 def check_room(session: Session, plans: PlansConfig, workspace_id: int, more: int = 0) -> None:
-    """Raise StorageLimit if the workspace would keep more than its plan allows, with `more` bytes.
-    A file that the transaction has added counts; concurrent transactions wait for each other's
-    sums."""
+    """Raise StorageLimit if the workspace would keep more than its plan allows, with `more` bytes
+    and files that the transaction has added; concurrent transactions wait for each other's sums."""
     limits = plan_limits(session, plans, workspace_id)
     # Chats are bounded by the plan, too; to sum 10,000 of them takes 3 ms.
     most = stored_bytes(session, workspace_id) + more + limits.saved_chats_mb * MB
@@ -63,8 +60,7 @@ class FreeSpace:
     that the database, which may share a volume with files, can continue."""
 
     def __init__(self, folders: Mapping[str, Path], floor_mb: int | None) -> None:
-        """Create the check. `folders` has a folder on each volume, by what is stored there.
-        `floor_mb` is passed on to `floor_bytes`."""
+        """Create the check of a folder on each volume, by what it stores; see `floor_bytes`."""
         self._folders = folders
         self._floor_mb = floor_mb
         self._measured: TtlCache[None, list[str]] = TtlCache(MEASURED_FOR_S, 1)
@@ -75,8 +71,7 @@ class FreeSpace:
             raise StorageUnavailable("the disk of the service is nearly full; try again later")
 
     async def low(self) -> list[str]:
-        """Describe volumes with little free space or few inodes to the operator, as measured within
-        the last second."""
+        """Describe volumes with little free space or few inodes, as measured in the last second."""
         return await self._measured.get(None, lambda: asyncio.to_thread(self._measure))
 
     def _measure(self) -> list[str]:

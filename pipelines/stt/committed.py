@@ -7,6 +7,7 @@ in their place, by an alignment of least edit distance, is dropped."""
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from os.path import commonprefix
 
 from rapidfuzz.distance import Levenshtein
 
@@ -19,16 +20,13 @@ _NO_WORD = re.compile(r"[\W_]+")
 
 
 class CommittedText:
-    """Committed text of one utterance."""
-
     def __init__(self) -> None:
         self._separator: str | None = None  # set by the first transcript
         self._count = 0  # how many of `_last` are committed
         self._last: list[str] = []  # words of the last transcript
 
     def revise(self, transcript: LiveTranscript) -> LiveTranscript:
-        """Makes the next transcript of the utterance begin with the committed text. It may commit
-        more of its text; a final commits all."""
+        """Makes the next transcript begin with the committed text, and may commit more."""
         if self._separator is None:
             self._separator = separator_of(transcript.language)
         text = transcript.text
@@ -36,9 +34,7 @@ class CommittedText:
         kept = self._last[: self._count]
         at = _matched_words(kept, spoken)
         words = [*kept, *spoken[at:]]
-        agreed = 0
-        while agreed < min(len(words), len(self._last)) and words[agreed] == self._last[agreed]:
-            agreed += 1
+        agreed = len(commonprefix([words, self._last]))
         self._count = max(self._count, min(agreed, len(words) - HELD_WORDS))
         self._last = words
         committed = words if transcript.final else words[: self._count]

@@ -1,5 +1,4 @@
-"""Decodes the utterances of a live session. It makes the requests to the recogniser, chooses their
-languages, and retries on another replica."""
+"""Decodes the utterances of a live session: chooses their languages, and retries once."""
 
 import asyncio
 import time
@@ -88,8 +87,6 @@ class EndedUtterance:
 
 @dataclass(eq=False, repr=False)
 class UtteranceDecoder:
-    """Decoder of a session's utterances, by requests to the recogniser."""
-
     _transcriber: STTModel
     _limits: ListeningLimits
     _tasks: TaskSet  # run the decodings
@@ -105,7 +102,6 @@ class UtteranceDecoder:
         self._options = options
 
     def change_languages(self, languages: tuple[str, ...]) -> None:
-        """Changes the languages of later decodings."""
         self.languages = languages
         self._session = SessionLanguage(self._usual.of(self._options.owner, languages))
         if languages and self.language not in languages:
@@ -154,9 +150,8 @@ class UtteranceDecoder:
             return self._tasks.start(self._transcribe(request, sounds))
 
     async def final(self, ended: EndedUtterance) -> Transcript | None:
-        """Returns the text of an utterance; None for a click. Retries once on another replica when
-        a replica was lost or busy, but not after a slow failure: then no replica answers, and the
-        client has waited enough. Raises EngineError."""
+        """Returns the text of an utterance; None for a click. Retries once when a replica was lost
+        or busy, unless it failed slowly: then the client has waited enough. Raises EngineError."""
         if (task := ended.utterance.task) is None:
             return None
         try:

@@ -23,9 +23,8 @@ WINDOW_S = 1.6  # length on which the encoder was trained
 HOP_S = 0.4
 MIN_WINDOW_S = 0.4  # shorter windows have useless embeddings
 MIN_SIMILARITY = 0.7  # average similarity of the windows of one speaker
-# Similarity of the mean embeddings of one speaker with much speech, and the allowance for doubt,
-# which is divided by the seconds of speech. Chosen and measured on different speakers
-# (`benchmarks.stt.diarization`).
+# Similarity of the mean embeddings of one speaker, and the allowance for doubt, which is divided by
+# the seconds of speech. Chosen and measured on different speakers (`benchmarks.stt.diarization`).
 SAME_SIMILARITY = 0.8
 DOUBT = 0.18
 # The same for a speaker with a recorded voice.
@@ -44,8 +43,6 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class WindowEmbeddings:
-    """Speaker embeddings of a recording."""
-
     windows: NDArray[np.float64]  # [k, 2], start and end of each in seconds
     embeddings: Embeddings  # [k, 256]
 
@@ -92,7 +89,6 @@ class SpeakerUtterance:
     words: tuple[Word, ...]
 
     def shifted(self, seconds: float) -> "SpeakerUtterance":
-        """Copies the utterance with `seconds` added to its times."""
         start, end = self.start + seconds, self.end + seconds
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
@@ -125,8 +121,7 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 def cluster_speakers(
     segments: Sequence[Segment], voices: WindowEmbeddings, separator: str, speakers: "SpeakerLabels"
 ) -> tuple[SpeakerUtterance, ...]:
-    """Returns the utterances of a recording, or of its next part, in order. Without embeddings
-    there is a single speaker."""
+    """Returns the utterances of a recording or its next part; one speaker without embeddings."""
     # A segment stands for itself where the engine gave no words.
     units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
     return utterances_of(speakers.label(units, voices), units, separator)

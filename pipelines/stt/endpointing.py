@@ -8,7 +8,6 @@ import sys
 from collections import deque
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +65,7 @@ class UtteranceEnded:
     cut: bool = False
 
 
-Event: TypeAlias = SpeechStarted | Paused | LikelyEnd | Resumed | UtteranceEnded
+Event = SpeechStarted | Paused | LikelyEnd | Resumed | UtteranceEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class ManualTurns:
     """A turn ends when the client says so."""
 
 
-TurnPolicy: TypeAlias = SilenceTurns | SemanticTurns | ManualTurns
+TurnPolicy = SilenceTurns | SemanticTurns | ManualTurns
 
 
 @dataclass(slots=True)
@@ -108,9 +107,8 @@ class Endpointer:
     """State machine of one signal.
 
     Each utterance gives SpeechStarted, then LikelyEnd and Resumed alternately, then UtteranceEnded;
-    if enabled, Paused comes in each pause of speech. Utterances never overlap. An utterance longer
-    than the limit is cut at its quietest recent place; the rest is an utterance of its own, without
-    another SpeechStarted."""
+    if enabled, Paused comes in each pause of speech. Utterances never overlap. One longer than the
+    limit is cut at its quietest recent place, into two utterances with one SpeechStarted."""
 
     def __init__(
         self,
@@ -121,9 +119,8 @@ class Endpointer:
         whole_turns: bool = False,
         pause_ms: float = math.inf,
     ) -> None:
-        """`pause_ms` is the silence after which Paused comes. An utterance that reaches its longest
-        length in a pause ends there. With `whole_turns` it is cut instead, so that only silence
-        ends a turn."""
+        """`pause_ms` is the silence after which Paused comes. An utterance that becomes too long
+        in a pause ends there; with `whole_turns`, it is cut: only silence ends a turn."""
         self._config = config
         self._frame = frame_samples
         self._whole_turns = whole_turns
@@ -226,7 +223,7 @@ class Endpointer:
                 speech_frames=utterance.speech_frames,
             )
         )
-        if self._position - utterance.speech_end >= self._end_after:
+        if silence >= self._end_after:
             events.append(self._end(utterance))
         return events
 

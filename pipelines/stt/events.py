@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from models.errors import EngineError
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
@@ -14,8 +13,6 @@ from pipelines.text.language_names import iso_code
 
 @dataclass(frozen=True, slots=True)
 class LiveSpeechStarted:
-    """An utterance began."""
-
     at_s: float  # seconds of the session's audio, like all times here
     starts_s: float = 0.0  # start including the padding before the speech
 
@@ -29,8 +26,7 @@ class LiveSpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class EagerTranscript:
-    """Text of an utterance that has probably ended, for a voice agent. What the agent does with it
-    is in vain if the speech resumes."""
+    """Text of an utterance that has probably ended, for a voice agent; speech may still resume."""
 
     text: str
     confidence: float = 1.0  # 0 to 1
@@ -83,7 +79,7 @@ class FailedUtterance:
     duration_s: float = 0.0  # length of its audio
 
 
-LiveEvent: TypeAlias = (
+LiveEvent = (
     LiveSpeechStarted
     | LiveSpeechStopped
     | LiveTranscript

@@ -10,7 +10,6 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 from scipy.signal import butter, sosfilt, sosfilt_zi
@@ -81,8 +80,7 @@ class RecognisedLanguage:
     grade: Grade | None  # None where it was not measured
 
 
-HeardSegment: TypeAlias = tuple[str, Segment]
-"""A segment with the language in which it was recognised."""
+HeardSegment = tuple[str, Segment]  # a segment with the language in which it was recognised
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +121,6 @@ class HeardText:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecording:
-    """A decoded file with the options of its recognition."""
-
     pcm: Pcm  # float32 [n] at 16 kHz
     duration_s: float
     options: RecognitionOptions  # with the engine's codes of languages
@@ -143,8 +139,6 @@ class DecodedRecording:
 
 @dataclass(eq=False, repr=False)
 class TranscriptionPipeline:
-    """Transcription of files: decoding, speech detection, recognition and diarization."""
-
     _transcriber: STTModel
     _decoder: AudioDecoder
     _vad: VADEngine
@@ -175,9 +169,8 @@ class TranscriptionPipeline:
         known: tuple[SpeakerVoice, ...] = (),
         stop_s: float | None = None,
     ) -> DecodedRecording:
-        """Decodes the file `path` in a temporary directory, after which its length is known.
-        Decoding stops soon after `stop_s`. Speakers who are `known` are labelled by name. Owners
-        take turns (`AudioDecoder.decode`). Raises PipelineError or EngineError."""
+        """Decodes the file `path` in a temporary directory. Decoding stops soon after `stop_s`.
+        Speakers who are `known` are labelled by name. Raises PipelineError or EngineError."""
         options = await self.resolve(options)
         second = None
         first_channel = 0 if options.multichannel else None
@@ -200,8 +193,7 @@ class TranscriptionPipeline:
     async def known_speaker(
         self, name: str, path: Path, encoder: SpeakerEncoder, owner: Owner
     ) -> SpeakerVoice:
-        """Computes the voice of a clip of one person, who will be labelled `name`. Raises
-        InvalidAudio, AudioTooLong, FileTooLarge or Overloaded."""
+        """Computes the voice of one person's clip, to be labelled `name`. Raises PipelineError."""
         audio = await self._decoder.decode(path, owner=owner, max_duration_s=CLIP_S[1])
         if audio.duration_s < CLIP_S[0]:
             raise InvalidAudio(f"the clip of {name!r} is shorter than {CLIP_S[0]:.0f} seconds")
@@ -314,18 +306,9 @@ class TranscriptionPipeline:
             batches.append(batch)
             yield None
         probabilities = np.concatenate(batches)
-        speech = find_speech_segments(
-            probabilities,
-            self._vad.capabilities.frame_samples,
-            len(pcm),
-            threshold=profile.vad_threshold,
-            min_speech_ms=profile.min_speech_ms,
-            min_silence_ms=profile.min_silence_ms,
-        )
-        spans = {
-            segment: spans_of(probabilities, self._vad.capabilities.frame_samples, segment)
-            for segment in speech
-        }
+        frame = self._vad.capabilities.frame_samples
+        speech = find_speech_segments(probabilities, frame, len(pcm), profile)
+        spans = {segment: spans_of(probabilities, frame, segment) for segment in speech}
         usual = self.usual_languages.of(recording.owner, recording.options.languages)
         session = recording.session or SessionLanguage(usual)
         yield _FileDecoding(self._transcriber, pcm, recording, spans, session, is_quiet)
@@ -344,8 +327,7 @@ class _FileDecoding:
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
         """Yields a transcript for each segment in order. Where the language is not given, a long
-        segment among the first is transcribed before the others: it shows the language that a short
-        one leaves open."""
+        one of the first segments is transcribed first: it shows what a short one leaves open."""
         language = self.recording.options.language
         segments = list(self.speech)
         done: dict[SpeechSegment, Transcript] = {}
@@ -470,8 +452,7 @@ def known_languages(
     languages: Iterable[str], supported: Sequence[str], field: str
 ) -> tuple[str, ...]:
     """Returns the engine's codes of the languages in the caller's `field`, such as en for en-US,
-    without repetitions; none if one is `auto`, which means any language. Ignores empty codes.
-    Raises InvalidRequest."""
+    without repetitions; none if one is `auto`. Ignores empty codes. Raises InvalidRequest."""
     codes: dict[str, None] = {}
     accepted = {ANY_LANGUAGE, *supported}
     for language in filter(str.strip, languages):

@@ -16,6 +16,7 @@ from pipelines.text.redaction import JOINT, MERGED, Redactor, masked
 MOST = 10_000  # exclusive limit of the numbers that are recognised as words
 SMALL = 10  # numbers below it stay words where they stand alone
 LONGEST = 8  # words of a number
+SCALE = 1000  # its word joins two numbers, as in "twelve thousand five hundred"
 
 _PROFANITY = load_yaml(ProfanityConfig, "profanity").words
 _MASK = re.compile(r"\[[A-Z_]+\]")
@@ -37,10 +38,7 @@ def mean_confidence(words: Sequence[Word]) -> float:
 
 
 def formatted(
-    transcript: Transcript,
-    form: TranscriptStyle,
-    masks: Redactor | None = None,
-    urgency: int = FINAL,
+    transcript: Transcript, form: TranscriptStyle, masks: Redactor | None, urgency: int
 ) -> Transcript:
     """Masks what `masks` finds and formats the text, in languages with spaces between words. May
     take a second at the first text of a language."""
@@ -88,7 +86,7 @@ def _formatted(segment: Segment, language: str, form: TranscriptStyle) -> Segmen
     is_timed = len(segment.words) == len(spoken)
     timed = segment.words if is_timed else tuple(Word(word, 0, 0, 0) for word in spoken)
     if form.numerals:
-        timed = tuple(_with_digits(timed, _numbers(language)))
+        timed = tuple(_with_digits(timed, language))
     texts = [_written(word.word, language, form) for word in timed]
     words = tuple(replace(word, word=text) for word, text in zip(timed, texts, strict=True) if text)
     text = " ".join(filter(None, texts))
@@ -112,32 +110,72 @@ def bare_word(word: str) -> str:
     return word if _MASK.search(word) else unpunctuated(word).lower()
 
 
-def _with_digits(words: Sequence[Word], numbers: dict[str, int]) -> Iterator[Word]:
+def _with_digits(words: Sequence[Word], language: str) -> Iterator[Word]:
     """Writes words that name a number in digits; the longest match wins."""
+    numbers = _numbers(language)
     at = 0
     was_number = False
     while at < len(words):
-        for length in range(min(LONGEST, len(words) - at), 0, -1):
-            number = numbers.get(_plain(words[at : at + length]))
-            if number is not None:
-                break
-        end = at + length
+        end, number = _number_at(words, at, numbers)
+        if number is not None and SMALL <= number < SCALE:
+            end, number = _with_thousands(words, at, end, number, language)
         follows = _plain(words[end : end + 1]) in numbers
         was_number = number is not None and (number >= SMALL or was_number or follows)
         last = words[end - 1]
         if was_number:
             marks = last.word.removeprefix(_END.sub("", last.word))
-            mean = sum(word.confidence for word in words[at:end]) / length
-            yield Word(f"{number}{marks}", words[at].start, last.end, round(mean, 4))
+            mean = mean_confidence(words[at:end])
+            yield Word(f"{number}{marks}", words[at].start, last.end, mean)
         else:
             yield from words[at:end]
         at = end
 
 
+def _with_thousands(
+    words: Sequence[Word], at: int, end: int, number: int, language: str
+) -> tuple[int, int]:
+    """Extends a number by "thousand" and hundreds to a whole name, such as "twelve thousand five
+    hundred"; returns its end and value. "Ten thousand" and "ten thousand five star reviews" stay.
+    """
+    names, numbers = words_for(language), _numbers(language)
+    begin = end + 1
+    if language != "en":  # "between ten thousand and five hundred"
+        begin += _plain(words[begin : begin + 1]) == names.and_word
+    rest_end, rest = _number_at(words, begin, numbers)
+    if rest is None or not 100 <= rest < SCALE:
+        if numbers.get(_plain(words[end : end + 1])) != SCALE:
+            return end, number
+        rest_end, rest = end + 1, 0  # "dix mille"
+    total = number * SCALE + rest
+    is_whole = _plain(words[rest_end : rest_end + 1]) not in _scales(language)
+    if is_whole and _plain(words[at:rest_end]) == _plain_name(names.read(str(total), "cardinal")):
+        return rest_end, total
+    return end, number
+
+
+def _number_at(words: Sequence[Word], at: int, numbers: dict[str, int]) -> tuple[int, int | None]:
+    """Returns the end and the value of the longest number below `MOST` at a place."""
+    for length in range(min(LONGEST, len(words) - at), 0, -1):
+        if (number := numbers.get(_plain(words[at : at + length]))) is not None:
+            return at + length, number
+    return at + 1, None
+
+
 def _plain(words: Sequence[Word]) -> str:
     """Normalises words for the table of numbers; a mark may follow only the last."""
-    text = " ".join(word.word for word in words).casefold().replace("-", " ")
-    return _END.sub("", text).replace(" and ", " ")
+    return _plain_name(" ".join(word.word for word in words))
+
+
+def _plain_name(name: str) -> str:
+    return _END.sub("", name.casefold().replace("-", " ")).replace(" and ", " ")
+
+
+@lru_cache(maxsize=128)
+def _scales(language: str) -> frozenset[str]:
+    """Returns the words for thousands, millions and billions, such as "tysiąc" and "tysięcy"."""
+    counts = (count * SCALE**power for count in (1, 2, 5) for power in (1, 2, 3))
+    names = (words_for(language).read(str(count), "cardinal") for count in counts)
+    return frozenset(_plain_name(name).rpartition(" ")[2] for name in names)
 
 
 @lru_cache(maxsize=128)
@@ -148,4 +186,4 @@ def _numbers(language: str) -> dict[str, int]:
     names = {words.year(year): year for year in range(1100, 2100)}
     for kind in ("counted", "cardinal"):  # forms may differ before a noun
         names |= {words.read(str(number), kind): number for number in range(MOST)}
-    return {_plain([Word(name, 0, 0, 0)]): number for name, number in names.items()}
+    return {_plain_name(name): number for name, number in names.items()}

@@ -1,14 +1,8 @@
-"""Hallucinations: texts that a recogniser makes up from noise or silence, and their filter.
+"""Filter of hallucinations, which a recogniser makes up from noise or silence, in live utterances.
 
-Three guards remove such texts:
-
-* Speech segments: audio without speech is not decoded (`pipelines.audio.segments` for files,
-  `pipelines.stt.endpointing` for live audio).
-* The engine (`models.stt.whisper`): no-speech probability, log-probability, compression ratio and
-  repetition of a decoding, which is repeated in a wider window or dropped.
-* This filter, for live utterances: too little speech, an unlikely language, or a phrase that
-  Whisper learnt from subtitles, said with little confidence in little speech.
-"""
+It drops too little speech, an unlikely language, or a phrase that Whisper learnt from subtitles,
+said with little confidence in little speech. Two guards come before: audio without speech is not
+decoded (`pipelines.audio.segments`, `endpointing.py`), and the engine judges each decoding."""
 
 import re
 

@@ -1,11 +1,9 @@
 """Tracks the session language, and finds the language of a transcript from its text.
 
-The session language is a belief that each utterance changes.
-
-The belief is a hidden Markov model whose states are the languages (Rabiner, "A Tutorial on Hidden
-Markov Models and Selected Applications in Speech Recognition", 1989): speakers seldom change the
-language, and the recogniser's probabilities are evidence, of little weight where there is little
-speech."""
+The session language is a belief that each utterance changes: a hidden Markov model whose states are
+the languages (Rabiner, "A Tutorial on Hidden Markov Models and Selected Applications in Speech
+Recognition", 1989). Speakers seldom change the language, and the recogniser's probabilities are
+evidence, of little weight where there is little speech."""
 
 import asyncio
 import math
@@ -16,8 +14,7 @@ from models.stt.base import LEAST_PROBABILITY, Transcript
 from pipelines.text.language_detection import detect_language, paragraph_language
 
 BY_TEXT = 0.9  # probability of a language that only the text shows
-# Cap of the log odds between two languages, so that a change needs no more evidence after an hour
-# than after a sentence.
+# Cap of the log odds, so that a change needs no more evidence after an hour than after a sentence.
 MOST = 4.5
 CERTAIN = 3.0  # log odds over the second language from which a language is certain
 USUAL = 2.0  # log odds of the usual language before any speech
@@ -25,9 +22,8 @@ USUAL = 2.0  # log odds of the usual language before any speech
 NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
 # Weight from which an utterance can shake a certain language, and probability from which several
-# shorter ones can. The errors of short turns are not independent: Whisper takes Hindi ones for
-# Arabic again and again. It took half of 336 short turns for another language, only one of them
-# with this probability.
+# shorter ones can. Whisper repeats its errors, such as Arabic for Hindi: it took half of 336 short
+# turns for another language, but only one of them with this probability.
 SHAKES = 0.8
 SURELY = 0.97
 
@@ -51,8 +47,7 @@ class SessionLanguage:
     """Belief in each language of a session, as log odds relative to any other language."""
 
     def __init__(self, usual: str | None = None) -> None:
-        """`usual`, the language of the request or the workspace, decides until another is
-        certain."""
+        """`usual`, of the request or the workspace, decides until another language is certain."""
         self._odds: dict[str, float] = {} if usual is None else {usual: USUAL}
 
     @property

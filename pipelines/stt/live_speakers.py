@@ -1,7 +1,6 @@
 """Online diarization: labels the speakers of a live session with each final, for good.
 
-Windows of speech are embedded as it comes, so that at the end of an utterance only the last is
-left, while its text is decoded."""
+Windows are embedded as speech comes, so that only the last is left at the end of an utterance."""
 
 import asyncio
 import time

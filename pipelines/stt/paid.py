@@ -26,8 +26,6 @@ LEAST_MS = 10_000  # audio whose price an account must afford before a file is d
 
 @dataclass(frozen=True, slots=True)
 class PaidTranscription:
-    """Transcription and verification of files, with their charge and webhook events."""
-
     pipeline: TranscriptionPipeline
     billing: Billing
     events: WebhookEvents
@@ -55,8 +53,7 @@ class PaidTranscription:
                 )
 
     async def check_credit(self, workspace_id: int, operation: Operation) -> None:
-        """Checks the credit before a file is decoded. Raises InsufficientCredit or
-        DatabaseUnavailable."""
+        """Checks the credit for a file. Raises InsufficientCredit or DatabaseUnavailable."""
         await self.billing.check_credit(workspace_id, "stt", LEAST_MS, operation)
 
     async def transcribe(
@@ -85,8 +82,7 @@ class PaidTranscription:
     async def stream(
         self, workspace_id: int, operation: Operation, recording: DecodedRecording
     ) -> AsyncGenerator[HeardText | FileTranscript, None]:
-        """Streams as `TranscriptionPipeline.stream`; closing it early charges for the audio so
-        far."""
+        """Streams as `TranscriptionPipeline.stream`; an early end charges for the audio so far."""
         charging = self._charge(workspace_id, operation, recording.duration_s, _FAILED)
         async with await charging as charge:
             async with aclosing(self.pipeline.stream(recording)) as items:

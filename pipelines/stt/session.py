@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -56,8 +55,7 @@ logger = logging.getLogger(__name__)
 BATCH_FRAMES = 32  # about 1 s; longer audio is processed in steps, so that other sessions run
 INLINE_FRAMES = 12  # under 1 ms at 0.06 to 0.09 ms each; a thread would cost more
 
-
-Emit: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
+Emit = Callable[[LiveEvent], Awaitable[None]]
 
 
 class LiveSession:
@@ -425,8 +423,7 @@ class LiveTranscriptionPipeline:
         self.hallucinations = HallucinationFilter(self.config.rejection)
 
     async def engine_languages(self, codes: Sequence[str]) -> tuple[str, ...]:
-        """Returns the engine's codes of languages, without repetitions. Raises InvalidRequest or
-        EngineLost."""
+        """Returns the engine's codes of languages. Raises InvalidRequest or EngineLost."""
         if not codes:
             return ()
         supported = (await self.transcriber.describe()).languages

@@ -37,11 +37,8 @@ INCOMPLETE = 0.01  # completeness at which a turn gets the longest wait
 UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished
 
 
-def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = False) -> float:
-    """Returns the silence that ends a turn, from its completeness and its text. It grows
-    geometrically with the odds that the user continues."""
-    if unfinished:
-        completeness = min(completeness, UNFINISHED)
+def end_ms(completeness: float, turns: SemanticTurns) -> float:
+    """Returns the silence that ends a turn; it grows geometrically with the odds of more speech."""
     if completeness >= turns.complete < 1:
         return turns.shortest_wait_ms
     if not INCOMPLETE < turns.complete < 1:
@@ -53,8 +50,7 @@ def end_ms(completeness: float, turns: SemanticTurns, *, unfinished: bool = Fals
 
 @dataclass(eq=False, repr=False)
 class TurnJudge:
-    """Judge of the likely ends of one session's turns. The turn detector is called in threads, and
-    may be loaded by the first call."""
+    """Judge of the likely ends of one session's turns, by a detector that is called in threads."""
 
     _turn_detector: Callable[[], TurnDetectionEngine] | None
     _endpointer: Endpointer
@@ -82,11 +78,11 @@ class TurnJudge:
                 transcript = decoding.result()
                 unfinished = is_unfinished(text_of(transcript), transcript.language)
         completeness = await question
+        if completeness is not None and unfinished:
+            completeness = min(completeness, UNFINISHED)
         if completeness is not None and utterance.likely_end is event:
-            self._endpointer.end_after(end_ms(completeness, turns, unfinished=unfinished))
-        if completeness is None:
-            return None
-        return min(completeness, UNFINISHED) if unfinished else completeness
+            self._endpointer.end_after(end_ms(completeness, turns))
+        return completeness
 
     async def _ask(self, pcm: Pcm) -> float | None:
         """Returns the probability that the turn is complete. None when the turn continued

@@ -27,6 +27,7 @@ LEAST_PROBABILITY = 0.001  # probability of a word that was not recognised
 # The time of SequenceMatcher grows with the cube of what repeats.
 MOST_PAIRS = 100  # places in one text times places in the other of a word that begins a match
 MOST_LETTERS = 50  # letters of a word that are compared
+_alone = lru_cache(maxsize=4096)(normalise)  # normalises a unit without its context
 _NOTATION = re.compile(r"[:\\<\[$|]")  # notation may be silent although it has letters
 
 
@@ -78,12 +79,6 @@ def _is_spoken(text: str, language: str) -> bool:
     if is_speakable(text) and not _NOTATION.search(text):
         return True
     return bool(text) and is_speakable(_alone(text[:LONGEST_RUN], language))
-
-
-@lru_cache(maxsize=4096)
-def _alone(text: str, language: str) -> str:
-    """Normalises a unit without its context."""
-    return normalise(text, language)
 
 
 def _key(token: str) -> str:

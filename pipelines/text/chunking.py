@@ -175,9 +175,7 @@ class Chunker:
     def _next(
         self, paragraph: Paragraph, length: int, language: str
     ) -> tuple[int, list[TextChunk]]:
-        """Takes the next part of a sentence of `length` characters; returns its length and
-        chunks.
-        """
+        """Takes the next part of a sentence of `length` characters; returns its size and chunks."""
         window = paragraph.text[: min(length, 2 * MAX_CHUNK_LENGTH)]
         is_rest = len(window) == length
         target = self._target_length()

@@ -22,8 +22,7 @@ _RULES = (
 
 
 def without_markdown(text: str) -> str:
-    """Return `text` as it is read aloud: no emphasis, headings, list marks, links, code or
-    emoji."""
+    """Return `text` as read aloud: no emphasis, headings, list marks, links, code or emoji."""
     text = text if text.isascii() else clean(text)
     for rule, replacement in _RULES:
         text = rule.sub(replacement, text)

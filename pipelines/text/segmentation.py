@@ -133,6 +133,8 @@ def _clean_character(character: str) -> str:
         return ""
     if category[0] in "LN" and character > "\xff":  # Ⅷ, ᵃ and ① too, but not m²
         plain = unicodedata.normalize("NFKC", character)
+        if "CIRCLED" in unicodedata.name(character, "") and category == "No":  # ❶ too
+            plain = f"{unicodedata.numeric(character):g}"
         if len(plain) <= 4 and plain.isascii() and plain.isalnum():
             return plain
     return character
@@ -156,8 +158,7 @@ class Unit:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """Find the units of `text`: words between spaces, cut further in scripts that write no
-    spaces."""
+    """Find the units of `text`: words, or in scripts that write no spaces, parts of them."""
     parts: list[tuple[int, int]] = []
     for match in _TOKEN.finditer(text):
         start, end = match.span()
@@ -172,8 +173,7 @@ def spans(text: str) -> list[tuple[int, int]]:
 
 
 def _unit_end(text: str, start: int, end: int) -> int:
-    """Return the end of one letter with its marks, or of a run of letters of a script with
-    spaces."""
+    """Return the end of a letter with its marks, or of a run of letters of a script with spaces."""
     position = start
     while position < end - 1 and (
         unicodedata.category(text[position]) in _OPENING or text[position] in _LEADING_VOWELS

@@ -24,9 +24,8 @@ _WIDE = re.compile("[\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-
 _NAMED = "ʽ-˿ᴀ-ᶿ⁰-₟℀-ℕ℘-⅏∀-⋿\u0d58-\u0d5e\u0d70-\u0d78"
 _WS = ("ww", "WW", "Ww", "wW")  # doubled; a single one is a sound in a word, or a word of Polish
 _SPELLED = re.compile("[Ww]{2,}")
-_SAID_LONGER = re.compile(rf"(\d)|([{_NAMED}])|[$€£¥₹%&@/=#+]|{_WIDE.pattern}")
+_SAID_LONGER = re.compile(rf"(\d)|([{_NAMED}])|([$€£¥₹%&@/=#+])|{_WIDE.pattern}")
 _MAY_BE_LONG = re.compile(rf"[\d$€£¥₹₩₽৳₺₴₪₱₫¢%٪&@/=+_#<>×÷±§°²³ºª¼-¾⅐-⅞Ⅰ-ↈ①-⓿{_NAMED}]")
-_SIGNS = frozenset("$€£¥₹%&@/=#+")
 _ENDS = "!?…։؟۔।॥။។።፧‼‽⁇⁈⁉。！？｡"  # ends of sentences, beside the full stop
 _SENTENCE_END = re.compile(rf"""[.{_ENDS}]+["'”’»」』)\]]*\s|[。！？]+""")
 
@@ -86,4 +85,4 @@ def _letters(match: re.Match[str]) -> int:
         return DIGIT
     if match[2]:
         return NAMED
-    return SIGN if match[0] in _SIGNS else WIDE_LETTER
+    return SIGN if match[3] else WIDE_LETTER

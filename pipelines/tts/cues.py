@@ -88,8 +88,7 @@ def has_cues(text: str, *, free: bool) -> bool:
 
 
 def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None) -> list[str]:
-    """Return the cues of a plain text that no voice follows, each once; `manner` as for
-    `plain_tokens`."""
+    """Return the cues that no voice follows, each once; `manner` as for `plain_tokens`."""
     dropped = dict[str, None]()
     for _ in plain_tokens(text, free=free, manner=manner, dropped=dropped):
         pass
@@ -97,8 +96,7 @@ def dropped_cues(text: str, *, free: bool, manner: dict[str, str] | None = None)
 
 
 def uncut(text: str, position: int) -> int:
-    """Return the last place up to `position` where a growing text can be cut: not inside a cue, nor
-    inside what may become one."""
+    """Return the last place up to `position` that is not inside a cue, or what may become one."""
     if half := _open_end(text):
         position = min(position, half.start())
     if not _MARK.search(text, max(0, position - _LONGEST), position + _LONGEST):
@@ -119,8 +117,7 @@ def plain_tokens(
     """Yield a plain text as tokens of SSML: its cues, and the text between them.
 
     `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do. `manner` has
-    the speed and volume of the text before, and then those at the end of this text. `dropped`
-    receives the cues that no voice follows."""
+    the speed and volume before the text, then after it; `dropped` gets cues that none follows."""
     manner = {} if manner is None else manner
     dropped = {} if dropped is None else dropped
     position = 0

@@ -38,8 +38,7 @@ def content_about(dictionary_id: UUID) -> str:
 
 
 class Dictionaries:
-    """Stores dictionaries. Every method raises DatabaseUnavailable, and NotFound for a dictionary
-    that is not the workspace's."""
+    """Stores dictionaries. Methods raise DatabaseUnavailable, or NotFound in other workspaces."""
 
     def __init__(self, database: Database, encryption: Encryption) -> None:
         self._database = database

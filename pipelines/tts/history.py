@@ -68,8 +68,6 @@ class SpeechDetails(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class KeptSpeech:
-    """An item of the history."""
-
     item: HistoryItem
     details: SpeechDetails
 
@@ -222,14 +220,12 @@ class SpeechHistory:
     async def page(
         self, principal: Principal, which: HistoryFilter, limit: int, search: str = ""
     ) -> HistoryPage:
-        """Read a page of at most `limit` items and about PAGE_BYTES. A search reads SCANNED items,
-        so that a page may have fewer and be followed by others."""
+        """Read at most `limit` items and about PAGE_BYTES; a search reads SCANNED at most."""
         most = max(limit, SCANNED) if search else limit
         items, has_more = await self._database.read(list_items, principal.workspace_id, which, most)
         return await asyncio.to_thread(self._matches, items, search, limit, has_more)
 
     async def find(self, principal: Principal, item_ids: list[str]) -> list[KeptSpeech]:
-        """Find items by their ids, in their order."""
         rows = await self._database.read(find_items, principal.workspace_id, item_ids)
         if not rows.keys() >= set(item_ids):
             raise NotFound(NO_ITEM)
@@ -241,7 +237,6 @@ class SpeechHistory:
         return KeptAudio(file.size, self._files.pieces(file, 0, file.size))
 
     async def delete(self, principal: Principal, item_id: str) -> None:
-        """Delete an item, and its audio."""
         (speech,) = await self.find(principal, [item_id])
         await self._database.run(delete_items, {item_id: speech.item.file_id})
         with suppress(StorageUnavailable):  # otherwise housekeeping deletes it

@@ -19,8 +19,7 @@ from telemetry import metrics
 AMPLE_LEAD_S = 20.0  # audio that was sent and is not played yet
 # Playing streams with more than this left to play wait for the first audio of a new stream.
 FIRST_DEADLINE_S = 2.0
-# A new stream waits at most this long while older ones need all of the engine, to begin without
-# gaps.
+# Longest wait of a new stream while older ones need all of the engine, to begin without gaps.
 LONGEST_WAIT_S = 5.0
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
 STALLED_S = 0.5  # a client that has left audio untaken for this long is not reading
@@ -44,9 +43,6 @@ _TOGETHER_S = 0.5  # most audio, approximately, that is returned together
 # An engine may return a whole chunk at once, in several parts. The deadline of the next chunk is
 # later when all parts have arrived than when only the first has.
 _SETTLES_S = 0.03
-
-LoadPack = Callable[[], Awaitable[bytes]]
-Admit = Callable[[], Awaitable[Callable[[], None]]]
 
 
 @dataclass(eq=False, repr=False)
@@ -165,8 +161,7 @@ class StreamScheduler:
 
     def longest_s(self, usual: float) -> float:
         """Return the longest speech that can be made for every stream, by earliest deadline, before
-        any runs dry. It is infinite if a stream will run dry in any case: long chunks take less
-        work."""
+        any runs dry. Returns infinity if one runs dry in any case: long chunks take less work."""
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf
@@ -242,7 +237,7 @@ class InFlightChunk:
     _text_chunk: TextChunk
     _model: TTSModel
     _request: SynthesisRequest
-    _load_pack: LoadPack | None = None  # the voice pack, for an engine that does not have it
+    _load_pack: Callable[[], Awaitable[bytes]] | None = None  # for an engine without the voice pack
     taken: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client has taken the first audio of the chunk, or if there is none."""
     buffered_s: float = 0.0  # audio that has arrived and was not pulled
@@ -291,14 +286,13 @@ class PrefetchWindow:
     """Keeps at most IN_FLIGHT chunks of a text in the engine, and returns their audio in order.
 
     A client that does not read stops the window (backpressure). A chunk starts when audio of the
-    previous chunk was taken: it then delays no first audio, and is ready when that chunk ends.
-    While no listener waits for the previous chunk (`_may_overlap`), both run at once, which keeps
-    the cores busier."""
+    previous one was taken: it then delays no first audio, and is ready when that one ends. While no
+    listener waits (`_may_overlap`), both run at once, which keeps the cores busier."""
 
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]
     _start: Callable[[TextChunk, float], InFlightChunk]  # gets the chunk, and buffered seconds
-    _admit: Admit  # awaited before each start; its result is called when a chunk is synthesised
+    _admit: Callable[[], Awaitable[Callable[[], None]]]  # before a chunk; call the result after it
     _may_overlap: Callable[[], bool]
     _started: asyncio.Queue[InFlightChunk | None] = field(default_factory=asyncio.Queue)
     _places: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, IN_FLIGHT))
@@ -325,8 +319,7 @@ class PrefetchWindow:
         return await self._current.pull()
 
     async def aclose(self) -> None:
-        """Cancel the tasks and wait for them, so that no replica works for a disconnected
-        client."""
+        """Cancel the tasks, and wait until no replica works for a disconnected client."""
         tasks = [self._starting, *(chunk.task for chunk in self._in_flight)]
         for task in tasks:
             task.cancel()

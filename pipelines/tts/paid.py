@@ -30,8 +30,7 @@ URL_LASTS_S = 24 * 3600.0
 
 @dataclass(eq=False, repr=False)
 class PaidSynthesis:
-    """Charges a workspace for its characters, and writes the events `tts.completed` and
-    `tts.failed`."""
+    """Charges for characters, and writes the events `tts.completed` and `tts.failed`."""
 
     pipeline: SpeechPipeline
     billing: Billing
@@ -94,11 +93,10 @@ class PaidSynthesis:
     async def start_stream(
         self, request: SpeechRequest, workspace_id: int, operation: Operation
     ) -> tuple[SpeechPlan, SpokenChunk, AsyncGenerator[SpokenChunk, None]]:
-        """Return the plan, the first chunk of the paid speech, and a generator of the other chunks.
+        """Return the plan, the first chunk of the paid speech, and a generator of the others.
 
-        Closing the generator early charges for the chunks that were taken. Raises as
-        `SpeechPipeline.plan` and `SpeechPipeline.stream`, InsufficientCredit or
-        DatabaseUnavailable."""
+        An early end charges for the chunks that were taken. Raises as `SpeechPipeline.plan` and
+        `SpeechPipeline.stream`, InsufficientCredit or DatabaseUnavailable."""
         plan = await self.plan(request, workspace_id, early_start=True)
         chunks = self._stream(plan, workspace_id, operation)
         try:
@@ -189,8 +187,7 @@ class PaidSpeech:
             self.is_copied = False
 
     async def _store(self, file: EncodedAudio) -> str | None:
-        """Store the file and return its signed URL, or None if it cannot be stored, which does not
-        fail the request."""
+        """Store the file; return its signed URL, or None if it cannot be stored."""
         files = self.synthesis.files
         workspace_id = self.charge.workspace_id
         media_type = CODECS[file.output_format].media_type

@@ -54,8 +54,7 @@ from pipelines.tts.shaping import (
 from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
-# The work of the engine for a stream's first chunk: alone, and beside others, which delay its
-# second chunk.
+# The engine's work for a stream's first chunk: alone, and beside others, which delay its second.
 FIRST_WORK_S = 0.3
 FIRST_WORK_BESIDE_S = 0.45
 BEYOND_LONGEST = 1.5  # times the longest speech: speech longer than counted ends there
@@ -63,8 +62,7 @@ BEYOND_LONGEST = 1.5  # times the longest speech: speech longer than counted end
 # each second: many streams with short chunks could never get longer ones.
 MOST_GROWTH = 3.0
 LEAST_GROWTH = 1.2
-# Factor by which a first chunk may be longer if its sentence then ends, except beside other
-# streams.
+# Factor by which a first chunk may be longer to end its sentence, except beside other streams.
 SLOW_SENTENCE_SLACK = 4 / 3
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # swaps of its model that a request survives
@@ -88,8 +86,7 @@ class SpeechPlan:
     unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
 
     def typed_up_to(self, place: int) -> int:
-        """Count the characters that voices read in the request's text up to a place: not those of
-        markup, or of dropped text."""
+        """Count the characters that voices read up to a place of the text, without its markup."""
         return sum(
             min(place, len(part.text)) if part.read is None else part.read.count_up_to(place)
             for part in self.passages
@@ -118,9 +115,8 @@ class SpeechPipeline:
     async def plan(self, request: SpeechRequest, *, early_start: bool = False) -> SpeechPlan:
         """Choose the voice and read the text up to its first chunk, however long it is.
 
-        `early_start` makes the first chunks short, so that a stream starts sooner. Raises
-        VoiceNotFound, VoiceNotReady, NothingToSpeak, UnreadableText, InvalidRequest (the speech
-        would be too long), EngineLost or DatabaseUnavailable."""
+        `early_start` makes the first chunks short. Raises VoiceNotFound, VoiceNotReady,
+        NothingToSpeak, UnreadableText, InvalidRequest, EngineLost or DatabaseUnavailable."""
         asked_at = time.monotonic()
         directory = self.directory
         tokens = [Token(0, text=request.text)]
@@ -194,9 +190,8 @@ class SpeechPipeline:
         return await asyncio.to_thread(reader.read, tokens), reader.unread
 
     async def _count(self, request: SpeechRequest, passages: Sequence[SpokenPassage]) -> int:
-        """Return the letters of `SpeechPlan.letters`: the spoken letters, and those that could be
-        spoken in breaks, at the speed of the request. Raises InvalidRequest if the speech would be
-        too long."""
+        """Return the letters of a plan, with those that could be spoken in breaks, at the speed of
+        the request. Raises InvalidRequest if the speech would be too long."""
         characters = sum(len(passage.text) for passage in passages)
         longest_s = self._longest_of(request)
         speed = request.speed
@@ -229,12 +224,10 @@ class SpeechPipeline:
         )
 
     def _longest_of(self, request: SpeechRequest) -> float:
-        """Return the longest speech that a request may have, in seconds, as counted."""
         return self._voices.longest_s * max(1, len(request.text) / COUNTED)
 
     def _first_chunk_policy(self, voice: AvailableVoice) -> FirstChunkPolicy:
-        """Return the first-chunk policy: shorter chunks for a slow engine, and while streams share
-        it."""
+        """Return a policy of shorter chunks for a slow engine, and while streams share it."""
         scheduler = self._schedulers[voice.model_name]
         cost = scheduler.cost(voice.model.real_time_factor)
         if not cost:
@@ -322,9 +315,8 @@ class SpeechPipeline:
             raise
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
-        """Open the run. The spool enhances and watermarks the speech of a file as a whole. If there
-        are several voices, each is also enhanced separately: voices of a script differ by 5.3 LU,
-        and then by 1.2 LU."""
+        """Open the run. The spool enhances and watermarks a file as a whole. Several voices are
+        also enhanced separately: those of a script differ by 5.3 LU, and then by 1.2 LU."""
         request = plan.request
         voice = plan.voice
         scheduler = self._schedulers[voice.model_name]
@@ -353,8 +345,7 @@ class SpeechPipeline:
         return SynthesisRun(window, clock, processor, BEYOND_LONGEST * self._longest_of(request))
 
     async def _read_next(self, plan: SpeechPlan) -> TextChunk | None:
-        """Return the next chunk of the text. Raises VoiceNotFound once the voice is deleted or no
-        longer shared."""
+        """Return the next chunk. Raises VoiceNotFound once the voice is deleted, or not shared."""
         chunk = await asyncio.to_thread(next, plan.rest, None)
         custom = None if chunk is None else plan.passages[chunk.passage].voice.custom
         if custom is not None and self._custom is not None:
@@ -376,7 +367,6 @@ class SpeechPipeline:
         return explained
 
     def _send(self, plan: SpeechPlan, chunk: TextChunk, deadline_s: float) -> InFlightChunk:
-        """Send a text chunk to the engine. Raises EngineLost."""
         model, call = self._call(plan, chunk, deadline_s)
         custom = plan.passages[chunk.passage].voice.custom
         if custom is None or self._custom is None:

@@ -70,8 +70,6 @@ class ScriptTurn(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """The text to speak, with its voice and options."""
-
     text: str
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
@@ -119,8 +117,7 @@ class SpokenPassage:
 
     @property
     def engine_speed(self) -> float:
-        """Return the part of the speed that the engine itself produces, in better quality than
-        stretching."""
+        """Return the part of the speed that the engine produces, better than stretching does."""
         return _within(ENGINE_SPEEDS, self.speed) if self.voice.model.native_speed else 1.0
 
     @property
@@ -144,27 +141,25 @@ Runs = Iterator[tuple[str, SpokenPassage | None]]
 
 
 def is_ssml(text: str) -> bool:
-    """Whether a text begins as an SSML document."""
     return _DOCUMENT.match(text) is not None
 
 
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
     """Parse a request into tags and text, and the language of a document. The only tags of a plain
     text are breaks. Raises InvalidRequest with line and column if markup is not well-formed."""
+    free = request.free_cues
     if not request.script:
-        return _tokens(
-            request.text,
-            request.takes_ssml,
-            free_cues=request.free_cues,
-            manner=dict(request.manner),
-        )
+        if request.takes_ssml and is_ssml(request.text):
+            return _document(request.text, "text")
+        return list(plain_tokens(request.text, free=free, manner=dict(request.manner))), ""
     tokens = list[Token]()
     language = ""
     at = 0
     for number, turn in enumerate(request.script):
-        inner, named = _tokens(
-            turn.text, True, free_cues=request.free_cues, name=f"script.{number}.text"
-        )
+        if is_ssml(turn.text):
+            inner, named = _document(turn.text, f"script.{number}.text")
+        else:
+            inner, named = list(plain_tokens(turn.text, free=free)), ""
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
@@ -189,8 +184,7 @@ def own_text(tokens: Sequence[Token]) -> str:
 
 
 def written_and_breaks(request: SpeechRequest) -> tuple[str, float]:
-    """Return the text of a request without its markup, and the length of its breaks (s). Raises
-    InvalidRequest."""
+    """Return the text without markup, and the length of its breaks (s). Raises InvalidRequest."""
     written = list[str]()
     breaks_s = 0.0
     for token in parse(request)[0]:
@@ -212,22 +206,14 @@ def _fault_of(request: SpeechRequest, at: int, error: ValueError) -> InvalidRequ
     return fault("text", request.text, at, error)
 
 
-def _tokens(
-    text: str,
-    takes_ssml: bool,
-    *,
-    free_cues: bool = False,
-    manner: dict[str, str] | None = None,
-    name: str = "text",
-) -> tuple[list[Token], str]:
-    if takes_ssml and is_ssml(text):
-        tokens = list(tokens_of(text, name))
-        speak = [token for token in tokens if token.name == "speak"]
-        if len(speak) > 2:
-            raise fault(name, text, speak[1].start, "there is another <speak> around it")
-        inner = [token for token in tokens if token not in speak]
-        return inner, _language(speak[0].attributes) or ""
-    return list(plain_tokens(text, free=free_cues, manner=manner)), ""
+def _document(text: str, name: str) -> tuple[list[Token], str]:
+    """Parse a document of SSML, which the request has in the field `name`."""
+    tokens = list(tokens_of(text, name))
+    speak = [token for token in tokens if token.name == "speak"]
+    if len(speak) > 2:
+        raise fault(name, text, speak[1].start, "there is another <speak> around it")
+    inner = [token for token in tokens if token not in speak]
+    return inner, _language(speak[0].attributes) or ""
 
 
 @dataclass(eq=False, repr=False)
@@ -252,8 +238,7 @@ class PassageReader:
         self._style = SpokenPassage(self._usual, "", request.speed, request.pitch)
 
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
-        """Read the passages; a pause at the end is a passage without text. Raises
-        InvalidRequest."""
+        """Read the passages; one for a pause at the end has no text. Raises InvalidRequest."""
         self._is_markup = any(token.has_entities for token in tokens)
         self._words = ReadText(self._request.text, is_markup=self._is_markup)
         for token in tokens:

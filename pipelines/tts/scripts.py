@@ -1,8 +1,7 @@
 """Gives each run of letters to a voice that reads their script.
 
-Every engine reads Latin letters and lone Greek letters in all of its languages. It drops or spells
-letters of other scripts: Kokoro drops Cyrillic and Devanagari letters in Chinese, espeak-ng spells
-Cyrillic letters by their names, and hibari drops Arabic letters."""
+Every engine reads Latin letters and lone Greek letters in all of its languages, but drops or spells
+letters of other scripts: espeak-ng spells Cyrillic letters by their names."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -31,8 +30,7 @@ class ScriptReaders:
         self._nearest = nearest
 
     def runs(self, text: str, style: SpokenPassage) -> Runs:
-        """Return the parts of a text in order, each with the style in which it is spoken; None for
-        letters that no voice reads."""
+        """Return the parts of a text with their styles; None for letters that no voice reads."""
         if letters_outside(frozenset({style.spoken_in})).search(text) is None:
             yield text, style
             return

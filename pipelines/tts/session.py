@@ -23,8 +23,7 @@ from pipelines.tts.shaping import StreamEnhancer, TimedWord
 from pipelines.tts.voices import AvailableVoice
 from telemetry import tracing
 
-Frame = str | bytes
-"""A message to the client: JSON, or binary."""
+Frame = str | bytes  # a message to the client: JSON, or binary
 
 Send = Callable[[Frame], Awaitable[None]]
 
@@ -44,8 +43,7 @@ class ContextFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EncodedChunk:
-    """Audio, and if requested the words that begin in it. Their times and offsets count from the
-    start of the context."""
+    """Audio, and if requested the words that begin in it, with times and offsets in the context."""
 
     data: bytes
     words: tuple[TimedWord, ...] | None
@@ -53,8 +51,7 @@ class EncodedChunk:
 
 @dataclass(eq=False, repr=False)
 class SpeechStream:
-    """A speech stream: texts that one voice speaks one after another, each with its own charge.
-    Loudness and encoder carry over."""
+    """A speech stream: texts of one voice, each with a charge; loudness and encoder carry over."""
 
     _: KW_ONLY
     synthesis: PaidSynthesis
@@ -199,13 +196,11 @@ class ContextWire(Protocol):
         """Write a chunk of speech, in one message or several."""
 
     def rest(self, spoken_s: float) -> Frame | None:
-        """Write the words held back until the end of a flush, which may have failed. `spoken_s` is
-        the length of all audio of the context's stream."""
+        """Write the words held back until a flush ended; its stream has spoken for `spoken_s`."""
         return None
 
     def warned(self, dropped: Sequence[str]) -> Frame | None:
-        """Report the cues of a flush that no voice follows; None if no event, or a later event,
-        names them."""
+        """Report the cues that no voice follows; None if no event, or a later one, names them."""
         return None
 
     def flushed(self, *, is_automatic: bool) -> Frame | None:
@@ -242,21 +237,14 @@ class SpeakingContext:
     is_closing: bool = False  # accepts no more text
     is_cancelled: bool = False
     _is_cut: bool = False  # a flush failed, or text was dropped
-    _parts: list[str] = field(default_factory=list)
+    buffered: str = ""  # text that no flush has taken yet
     _half: str = ""  # the first half of a character whose second half has not come
     _reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
-    _characters: int = 0  # characters of the parts, and of waiting flushes that may grow
+    _characters: int = 0  # characters buffered, and of waiting flushes that may grow
     _speaking: asyncio.Task[None] | None = None
     _waiting: deque[Flush] = field(default_factory=deque)
     _unfinished: int = 0  # flushes that wait, or are spoken
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def buffered(self) -> str:
-        """Return the text that no flush has taken yet."""
-        if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
-        return self._parts[0] if self._parts else ""
 
     @property
     def is_idle(self) -> bool:
@@ -283,9 +271,9 @@ class SpeakingContext:
         text, self._half = join_halves(self._half + text)
         if self._characters + len(text) > BUFFER_CHARACTERS:
             raise ContextFault(f"text_buffer exceeded {BUFFER_CHARACTERS} character limit")
-        if text := self._reasoning.feed(text):
-            self._parts.append(text)
-            self._characters += len(text)
+        text = self._reasoning.feed(text)
+        self.buffered += text
+        self._characters += len(text)
 
     def flush(self) -> None:
         """Flushes the buffer. Raises ContextFault, and keeps it, when too many flushes wait."""
@@ -312,10 +300,9 @@ class SpeakingContext:
             self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
     def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
-        """Flushes the buffer to the old stream; the new one speaks later text. Raises ContextFault
-        when too many flushes are queued."""
+        """Flushes the buffer to the old stream. Raises ContextFault when too many flushes wait."""
         self._check_open()
-        if self._parts and self.is_crowded:
+        if self.buffered and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")
         self.flush_automatically(len(self.buffered))
         self._stream = stream
@@ -323,9 +310,9 @@ class SpeakingContext:
 
     def _end_half_tag(self) -> int:
         """Buffers what may have become a tag of reasoning; returns its length."""
-        if held := self._reasoning.finish():
-            self._parts.append(held)
-            self._characters += len(held)
+        held = self._reasoning.finish()
+        self.buffered += held
+        self._characters += len(held)
         return len(held)
 
     def close(self) -> None:
@@ -340,7 +327,7 @@ class SpeakingContext:
         self._is_cut = not self.is_delivered
         self.is_closing = self.is_cancelled = True
         self._waiting.clear()
-        self._parts.clear()
+        self.buffered = ""
         if self._speaking is not None:
             self._speaking.cancel()
 
@@ -402,17 +389,16 @@ class SpeakingContext:
                     await self._send(frame)
 
     def _flush_all(self, *, closes: bool = False) -> None:
-        buffered = self.buffered
-        is_whole = closes or is_ssml(buffered)
-        text = self._take_buffered(len(buffered) if is_whole else uncut(buffered, len(buffered)))
+        size = len(self.buffered)
+        is_whole = closes or is_ssml(self.buffered)
+        text = self._take_buffered(size if is_whole else uncut(self.buffered, size))
         self._characters -= len(text)
         self._enqueue(Flush(text, self._stream, self._wire, closes))
 
     def _take_buffered(self, size: int) -> str:
         """Takes the first `size` characters out of the buffer."""
         text = self.buffered[:size]
-        rest = self.buffered[size:]
-        self._parts = [rest] if rest else []
+        self.buffered = self.buffered[size:]
         return text
 
     def _enqueue(self, flush: Flush) -> None:
@@ -459,7 +445,6 @@ class OpenContexts:
 
     @property
     def is_speaking(self) -> bool:
-        """Whether any context has something to speak."""
         return not all(context.is_idle for context in self._open.values())
 
     def open(self, context: SpeakingContext) -> None:

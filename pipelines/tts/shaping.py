@@ -37,8 +37,7 @@ class TimedWord:
 
 
 def timings_json(words: Sequence[TimedWord]) -> dict[str, Any]:
-    """Format words as responses list them, to the millisecond: `words`, and `marks` if there are
-    any."""
+    """Format words as responses list them, to the millisecond: `words`, and perhaps `marks`."""
     timings: dict[str, list[dict[str, Any]]] = {"words": []}
     for word in words:
         start = round(word.start_s, 3)
@@ -100,8 +99,7 @@ class StreamEnhancer:
         self._normaliser = LoudnessNormaliser(self.target_lufs, start)
 
     def process(self, chunk: AudioChunk) -> Pcm:
-        """Process audio; return about as many samples as come in, since the last 9 ms are held
-        back."""
+        """Process audio; about as many samples come out as go in, since 9 ms are held back."""
         pcm = chunk.pcm
         if self.high_pass:
             if self._high_pass is None:
@@ -110,8 +108,7 @@ class StreamEnhancer:
         return self._normaliser.process(pcm, chunk.sample_rate)
 
     def flush(self) -> Pcm:
-        """Return the samples held back; the stream may continue. Later streams start at its
-        level."""
+        """Return the samples held back; the stream may continue. Later streams know its level."""
         measured_s = self._normaliser.measured_s
         if (lufs := self._normaliser.measured_lufs) is not None and measured_s > self._learnt_s:
             self._levels.learn(self._voice, lufs, measured_s - self._learnt_s)
@@ -182,8 +179,7 @@ class SpeechProcessor:
             self._shaper = self._resampler = None
 
     def _take_pause(self, number: int) -> float:
-        """Return the seconds of silence before passage `number`, which is the end after the last
-        passage."""
+        """Return the seconds of silence before passage `number`, or before the end."""
         before = self._passage
         begun = self._passages[before + 1 : number + 1]
         if number == before:
@@ -204,8 +200,7 @@ class SpeechProcessor:
                 self._pcm = np.concatenate([self._pcm, self._marking.flush()])
 
     def take(self, lead_s: float) -> SpokenChunk | None:
-        """Return the audio that is ready; a snippet waits for more while the client has enough to
-        play."""
+        """Return the audio that is ready; a snippet waits while the client has enough to play."""
         duration_s = len(self._pcm) / (self.sample_rate or 1)
         if not duration_s or (duration_s < SNIPPET_S and lead_s > SNIPPET_LEAD_S):
             return None
@@ -262,8 +257,7 @@ class ChunkShaper:
         return seconds
 
     def shape(self, arrived: EngineAudio) -> Pcm:
-        """Shape audio; blocking. It takes well under 1 ms for 0.5 s, and 20 ms a second if tempo or
-        pitch change."""
+        """Shape audio; blocking, under 1 ms for 0.5 s. Tempo and pitch take 20 ms a second."""
         self._ended = arrived.is_end
         parts = [self._push(part) for part in arrived.parts]
         if self._ended:
@@ -319,9 +313,8 @@ class ChunkShaper:
 
 
 class WordMatcher:
-    """Matches the words of one text chunk; one written word may be spoken as several. Times count
-    from the start of the engine's audio of the chunk. A word without times from the engine is
-    placed by its share of the letters."""
+    """Matches the words of one text chunk; a written word may be spoken as several. Times count
+    from the start of its audio. A word without times is placed by its share of the letters."""
 
     def __init__(self, words: Sequence[SourceWord]) -> None:
         self.waiting = deque(words)  # words whose times are not known yet

@@ -34,8 +34,6 @@ STILL_MADE = "the voice is still being made; GET /voices/{} shows its progress"
 
 @dataclass(frozen=True, slots=True)
 class ReadyCustomVoice:
-    """A voice that is ready, and its pack."""
-
     info: VoiceInfo  # the description, as for voices of models
     workspace_id: int  # the owner
     pack_file: str
@@ -44,7 +42,7 @@ class ReadyCustomVoice:
 
 @dataclass(eq=False, repr=False)
 class ReadyCustomVoices:
-    """Caches ready voices, and their packs for engines, for REMEMBERED_S."""
+    """Caches ready voices and their packs for REMEMBERED_S. Methods raise DatabaseUnavailable."""
 
     _database: Database
     _files: Files
@@ -57,11 +55,10 @@ class ReadyCustomVoices:
             lambda voice: REMEMBERED_S if voice else 0.0, MAX_REMEMBERED
         )
         # Engines cache packs themselves; here the packs of deleted voices have to expire soon.
-        self._packs: TtlCache[str, bytes] = TtlCache(lambda _: REMEMBERED_S, KEPT_PACKS)
+        self._packs: TtlCache[str, bytes] = TtlCache(REMEMBERED_S, KEPT_PACKS)
 
     async def find(self, workspace_id: int, wanted: str) -> ReadyCustomVoice | None:
-        """Find a ready voice by its id, or by its name regardless of case. Raises VoiceNotReady or
-        DatabaseUnavailable."""
+        """Find a ready voice by its id, or by its name regardless of case. Raises VoiceNotReady."""
         key = key_of(wanted)
         return await self._voices.get((workspace_id, key), lambda: self._look_up(workspace_id, key))
 
@@ -76,8 +73,7 @@ class ReadyCustomVoices:
         return _as_ready(voice)
 
     async def ready(self, workspace_id: int) -> list[ReadyCustomVoice]:
-        """List ready voices, also shared ones, newest first; not cached. Raises
-        DatabaseUnavailable."""
+        """List ready voices, also shared ones, newest first; not cached."""
         return [_as_ready(voice) for voice in await self._database.read(ready_voices, workspace_id)]
 
     def forget(self, voice_id: UUID, pack_digest: str | None) -> None:
@@ -103,8 +99,7 @@ class ReadyCustomVoices:
                     logger.warning("voice_pack_not_evicted", extra={"reason": str(error)})
 
     async def pack(self, voice: ReadyCustomVoice) -> bytes:
-        """Read a pack. Raises VoiceNotFound if the voice was deleted, StorageUnavailable or
-        DatabaseUnavailable."""
+        """Read a pack. Raises VoiceNotFound if the voice was deleted, or StorageUnavailable."""
         try:
             return await self._packs.get(
                 voice.pack_digest, lambda: self._files.read(voice.workspace_id, voice.pack_file)
@@ -125,7 +120,6 @@ class AvailableVoice:
 
     @property
     def id(self) -> str:
-        """Return the id by which clients name the voice."""
         return self.info.voice_id
 
     @property
@@ -249,8 +243,7 @@ class VoiceDirectory:
         return match or self._not_found(wanted, field)
 
     async def find_custom(self, workspace_id: int | None, wanted: str) -> AvailableVoice | None:
-        """Find the custom voice of that id or name. Raises VoiceNotReady, EngineLost or
-        DatabaseUnavailable."""
+        """Find a custom voice. Raises VoiceNotReady, EngineLost or DatabaseUnavailable."""
         if self._custom is None or workspace_id is None:
             return None
         custom = await self._custom.find(workspace_id, wanted)
@@ -282,8 +275,7 @@ class VoiceDirectory:
         return None
 
     def default(self, language: str, offered: list[AvailableVoice]) -> AvailableVoice:
-        """Return the default voice of a language, else any voice of it, else the default of
-        English."""
+        """Return the default voice of a language, else any voice of it, else English's default."""
         for code in (language, FALLBACK_LANGUAGE):
             speaking = [voice for voice in offered if voice.language == code]
             chosen = self._config.defaults.get(code)
@@ -297,10 +289,8 @@ class VoiceDirectory:
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
-        """Return the voice itself if it speaks the language, or else another voice that does.
-
-        Voices whose own language it is come first, then those of the same gender, then the default
-        voice."""
+        """Return the voice itself if it speaks the language, or else another voice that does: with
+        that as its own language first, then with the same gender, then the default voice."""
         if voice.speaks(language):
             return voice
         speaking = [candidate for candidate in offered if candidate.speaks(language)]
@@ -345,8 +335,7 @@ def _as_ready(voice: Voice) -> ReadyCustomVoice:
 
 
 def _gender(voice: Voice) -> VoiceGender:
-    """Return the stated gender. Lists of voices have no `neutral`: the pitch then decides between
-    female and male."""
+    """Return the stated gender; for `neutral`, which lists do not have, that of the pitch."""
     by_pitch: VoiceGender = (
         "male" if (voice.pitch_hz or LOWEST_FEMALE_HZ) < LOWEST_FEMALE_HZ else "female"
     )

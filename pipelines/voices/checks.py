@@ -40,8 +40,6 @@ class SampleFile:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A valid file, and its quality."""
-
     file: SampleFile
     media_type: str
     duration_s: float
@@ -53,14 +51,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSamples:
-    """All files of one voice."""
-
     samples: tuple[Sample, ...]  # samples in the order of the form
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    # float32 [k, 256], one embedding for each file, or for each piece of a single file. A mean
-    # would hide a second speaker.
+    # float32 [k, 256], one embedding for each file, or for each piece of a single file
     speakers: Embeddings
 
 
@@ -86,7 +81,10 @@ class SampleChecker:
         formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
-            checked.append(await self._analyse(file, media_type, owner))
+            audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
+            if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
+                raise InvalidAudio(self._wrong_length(file, audio.duration_s))
+            checked.append(await asyncio.to_thread(self._measure, file, media_type, audio))
         self._check_total(sum(sample.sample.duration_s for sample in checked))
         return await asyncio.to_thread(self._compare, checked)
 
@@ -142,8 +140,7 @@ class SampleChecker:
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
         """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
-        of the rest of a single file. A file that only begins with another speaker may pass `check`.
-        Raises InvalidRequest."""
+        of the rest: `check` may pass a file that another speaker begins. Raises InvalidRequest."""
         others = np.delete(checked.speakers, place, axis=0)
         others = mean_embedding(others if len(others) else checked.speakers)
         embedding = await asyncio.to_thread(lambda: self.encoder().embed(pcm))
@@ -152,12 +149,6 @@ class SampleChecker:
             raise InvalidRequest(
                 f"files: the first speaker of {name!r} is not the speaker of the other files"
             )
-
-    async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
-        audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
-        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
-            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-        return await asyncio.to_thread(self._measure, file, media_type, audio.duration_s, audio.pcm)
 
     async def _decode(
         self, file: SampleFile, longest_s: float, owner: Owner, sample_rate: int
@@ -179,8 +170,9 @@ class SampleChecker:
             f"{rules.max_seconds:g} seconds"
         )
 
-    def _measure(self, file: SampleFile, media_type: str, duration_s: float, pcm: Pcm) -> _Analysed:
+    def _measure(self, file: SampleFile, media_type: str, audio: DecodedAudio) -> _Analysed:
         """Measure a file; blocking, about 0.3 s for a minute of audio."""
+        pcm = audio.pcm
         rules, name = self.rules, file.name
         probabilities = self.vad.probabilities(pcm)
         is_speech = probabilities >= rules.speech_threshold
@@ -206,7 +198,7 @@ class SampleChecker:
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
                 f"{rules.min_snr_db:g} are needed"
             )
-        sample = Sample(file, media_type, duration_s, share, snr, level, clipped)
+        sample = Sample(file, media_type, audio.duration_s, share, snr, level, clipped)
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
         return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
 
@@ -261,8 +253,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:
-    """Return media types by content, "" for formats that are not stored; blocking. Raises
-    InvalidRequest."""
+    """Return media types by content, "" if not stored. Blocking. Raises InvalidRequest."""
     seen: dict[bytes, str] = {}
     formats = []
     for file in files:

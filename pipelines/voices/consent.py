@@ -26,6 +26,7 @@ from pipelines.ports import STTModel
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.text.language_names import engine_codes, iso_code
 from pipelines.voices.checks import CheckedSamples, SampleChecker
+from pipelines.voices.voice_object import NewVoice
 
 ConsentPurpose = Literal["voice", "speaker"]
 """A custom voice, or an enrolled speaker; a sentence serves one of them."""
@@ -38,8 +39,6 @@ WRONG = "consent_token: it is wrong or has expired; POST /consent-sentences issu
 
 @dataclass(frozen=True, slots=True)
 class ConsentSentence:
-    """A sentence to read, and when it expires."""
-
     language: str  # ISO 639-1 code
     text: str
     words: tuple[str, ...]  # the random words
@@ -58,8 +57,7 @@ class Consent:
     def issue(
         self, workspace_id: int, language: str = "en", purpose: ConsentPurpose = "voice"
     ) -> tuple[ConsentSentence, str]:
-        """Return a new sentence and its token. Raises InvalidRequest for a language without
-        sentences."""
+        """Return a new sentence and its token. Raises InvalidRequest if the language has none."""
         offered = self._config.sentences
         code = self._code_of(language)
         random = secrets.SystemRandom()
@@ -93,22 +91,18 @@ class Consent:
         )
 
     def required(
-        self,
-        workspace_id: int,
-        words: str | None,
-        token: str | None,
-        purpose: ConsentPurpose = "voice",
+        self, workspace_id: int, new: NewVoice, purpose: ConsentPurpose = "voice"
     ) -> ConsentSentence | None:
-        """Return the sentence of `token` that a file must begin with; None if `words` are enough. A
+        """Return the sentence with which a file must begin; None if words of consent are enough. A
         speaker is never enrolled without consent. Raises InvalidRequest."""
-        if token is not None:
-            return self.open(workspace_id, token, purpose)
+        if new.consent_token is not None:
+            return self.open(workspace_id, new.consent_token, purpose)
         if self.needed == "spoken":
             raise InvalidRequest(
                 "consent_token: one of the files must begin with a sentence that POST "
                 "/consent-sentences issues together with this token"
             )
-        if words is None and (purpose == "speaker" or self.needed == "attest"):
+        if new.consent is None and (purpose == "speaker" or self.needed == "attest"):
             raise InvalidRequest("consent: state what the speaker agreed to")
         return None
 
@@ -174,8 +168,7 @@ class Consent:
         )
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
-        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios), which tolerates
-        recognition errors but not other words."""
+        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios)."""
         wanted, got = plain(sentence.text), plain(heard)
         if len(got) < MIN_LENGTH * len(wanted):
             return False
@@ -197,8 +190,7 @@ class Consent:
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
         """Return the start and end of the sentence (s): as many words as it has, up to the last
-        random one. Other speech may come before and after. Returns None if no random word was
-        recognised."""
+        random one. Returns None if no random word was recognised."""
         tokens = [plain(word.word) for word in words]
         is_drawn = [
             any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens

@@ -29,8 +29,7 @@ NO_CONSENT = "the workspace has no consent recording of that id"
 
 @dataclass(frozen=True, slots=True)
 class ConsentRecordings:
-    """Consents of workspaces. Only an embedding of the speaker is kept, encrypted. Every method
-    raises DatabaseUnavailable."""
+    """Consents, with encrypted embeddings of speakers. Methods raise DatabaseUnavailable."""
 
     _database: Database
     _encryption: Encryption

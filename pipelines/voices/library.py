@@ -2,8 +2,7 @@
 
 A file is encrypted and authenticated by AES-256-GCM: under the service's own keys and for the
 workspace, or under the key of a passphrase (scrypt, RFC 7914, with those OWASP parameters that take
-little memory). It consists of a mark with the version, a salt, and JSON that Encryption has
-encrypted."""
+little memory). It is a mark with the version, a salt, and JSON that Encryption has encrypted."""
 
 import asyncio
 import hashlib
@@ -289,8 +288,7 @@ class VoiceLibrary:
     def _sealing(
         self, workspace_id: int, passphrase: str | None, salt: bytes
     ) -> tuple[Encryption, str]:
-        """Returns the encryption of a file and its associated data. Blocks; a passphrase takes a
-        tenth of a second and 32 MiB."""
+        """Returns the encryption of a file and its associated data; blocking, 0.1 s and 32 MiB."""
         if not passphrase:
             return self._encryption, f"{ABOUT}{salt.hex()} of {workspace_id}"
         key = Scrypt(salt, length=32, n=2**15, r=8, p=3).derive(passphrase.encode())
@@ -304,8 +302,7 @@ def is_consent_claimed(voice: Voice) -> bool:
 
 
 def code_digest(code: str) -> bytes:
-    """Return the digest under which the code of a share is stored. A fast hash suffices, since
-    codes are random."""
+    """Return the stored digest of a share's code; a fast hash suffices, as codes are random."""
     return hashlib.sha256(code.encode()).digest()
 
 

@@ -79,8 +79,7 @@ class VoiceQueue(LeasedQueue[Voice]):
     async def keep_checkpoint(
         self, claimed: Voice, data: bytes, preview: Preview | None = None
     ) -> bool:
-        """Replace the last checkpoint, and the preview if there is one. Returns False as `renew`
-        does."""
+        """Replace the last checkpoint, and perhaps the preview. Returns False as `renew` does."""
 
         def keep(session: Session, voice: Voice, stored: dict[str, str]) -> None:
             old = [voice.checkpoint_file or "", *([voice.preview_file or ""] if preview else [])]
@@ -104,10 +103,9 @@ class VoiceQueue(LeasedQueue[Voice]):
     ) -> bool:
         """Make the voice ready and capture its price.
 
-        `engine` is the name of the engine that speaks with the pack; the report is JSON. A version
-        fails unless it is more similar than its voice. `replaced_similarity` is the voice's
-        similarity with the same recordings; if it is None, the stored similarity counts. Returns
-        False as `renew` does; then nothing changes."""
+        `engine` speaks with the pack; the report is JSON. A version fails unless it is more similar
+        than its voice, whose similarity with the same recordings is `replaced_similarity`, or else
+        the stored one. Returns False as `renew` does; then nothing changes."""
 
         def publish(session: Session, voice: Voice, stored: dict[str, str]) -> None:
             first = voice_of(session, voice.workspace_id, voice.version_of or voice.id, lock=True)

@@ -1,6 +1,5 @@
-"""The result of a fit: the voice pack or the reason of the failure, and the report. The report is
-also stored for a voice that fails. It holds some seconds of a recording, so it is stored encrypted,
-like the samples."""
+"""The result of a fit, and its report, also of a voice that fails. The report holds some seconds of
+a recording, so it is stored encrypted, like the samples."""
 
 import base64
 import binascii
@@ -8,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import av
 import numpy as np
@@ -28,7 +27,7 @@ SHOWN_S = 5.0  # seconds of the recordings that are shown
 SILENT = 1e-9
 TOO_UNLIKE = "similarity_too_low"
 
-Preview: TypeAlias = tuple[bytes, float]
+Preview = tuple[bytes, float]
 """Speech with the best style so far as Ogg Opus, and the similarity of the last generation."""
 
 

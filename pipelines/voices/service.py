@@ -70,8 +70,6 @@ NOT_FOUND = "the workspace has no voice of that id; GET /voices lists them"
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """The report of a voice, and its samples."""
-
     voice: Voice
     samples: list[VoiceSample]  # the recordings, in the order of the form
     report: VoiceReport
@@ -109,12 +107,11 @@ class CustomVoices:
         """Check and store the samples, queue the voice, and hold its price. Clips may be fewer,
         shorter and longer than samples; long ones are cut.
 
-        A request with an Idempotency-Key that runs again after its process died gets the voice that
-        it created before. Raises InvalidRequest and the like for the samples, PlanRequired,
-        InsufficientCredit, EngineLost or StorageUnavailable."""
+        Repeated with its Idempotency-Key, it returns the same voice. Raises InvalidRequest and the
+        like, PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
-        sentence = self.consent.required(principal.workspace_id, new.consent, new.consent_token)
+        sentence = self.consent.required(principal.workspace_id, new)
         await self.database.read(self._check_room, principal, new.earlier)
         language = None if new.language is None else await self._known_language(new.language)
         checker = self._clip_checker if are_clips else self._checker
@@ -221,8 +218,7 @@ class CustomVoices:
         return voice
 
     async def report(self, principal: Principal, voice_id: str) -> StoredReport:
-        """Read the report of a voice. Raises VoiceNotFound, VoiceNotReady, NotFound or
-        StorageUnavailable."""
+        """Read a report. Raises VoiceNotFound, VoiceNotReady, NotFound or StorageUnavailable."""
         voice = await self.get(principal, voice_id)
         if voice.status == "processing":
             raise VoiceNotReady(STILL_MADE.format(voice.id))
@@ -237,8 +233,7 @@ class CustomVoices:
         return await self._report_of(voice)
 
     def report_address(self, voice: Voice) -> str:
-        """Return the signed URL of the report's page, which works without a key for
-        REPORT_URL_TTL_S."""
+        """Return the signed URL of the report's page, which works for REPORT_URL_TTL_S."""
         assert voice.report_file, "the voice has a report"
         return self.files.url(voice.report_file, voice.workspace_id, REPORT_URL_TTL_S, "reports")
 
@@ -255,8 +250,7 @@ class CustomVoices:
             raise NotFound(NO_REPORT) from None
 
     async def delete(self, principal: Principal, voice_id: str) -> None:
-        """Delete a voice with its files. An unfinished voice is cancelled, and charged for its
-        progress. Raises VoiceNotFound."""
+        """Delete a voice; an unfinished one is charged for its progress. Raises VoiceNotFound."""
         identity, price = parse_voice_id(voice_id), self.billing.cost("voice", 1)
         digests, files = await self.database.run(_delete, principal, identity, price)
         for digest in digests:
@@ -314,8 +308,7 @@ class CustomVoices:
         return sorted({code for model in models for code in model.languages})
 
     async def _known_language(self, language: str) -> str:
-        """Return the code of a language that voices support. Raises InvalidRequest or
-        EngineLost."""
+        """Return the code of a supported language. Raises InvalidRequest or EngineLost."""
         codes = await self.languages()
         for code in map(iso_code, engine_codes(language)):
             if code in codes:
@@ -325,8 +318,7 @@ class CustomVoices:
         )
 
     async def _detect_language(self, checked: CheckedSamples, owner: str) -> str:
-        """Detect the language of the samples, or return English if custom voices do not support
-        it."""
+        """Detect the language of the samples; English if custom voices do not support it."""
         supported = await self.languages()
         request = TranscriptionRequest(pcm=checked.excerpt, urgency=FILE, owner=owner)
         try:
@@ -338,9 +330,8 @@ class CustomVoices:
         return detected if detected in supported else FALLBACK_LANGUAGE
 
     async def _keep(self, principal: Principal, voice: Voice, checked: CheckedSamples) -> Voice:
-        """Store files that expire unless the following transaction keeps them. A caller may
-        therefore disconnect at any time: the voice is created completely or not at all. A refused
-        voice leaves no file."""
+        """Store files that expire unless a transaction keeps them. A voice is therefore created
+        completely or not at all, whenever a caller disconnects. A refused voice leaves no file."""
         rows: list[VoiceSample] = []
         file_ids: list[str] = []
         try:
@@ -421,8 +412,7 @@ def parse_voice_id(voice_id: str) -> UUID:
 def _delete(
     session: Session, principal: Principal, voice_id: UUID, price: int
 ) -> tuple[set[str | None], list[str]]:
-    """Delete a voice; return the digests of its packs, and all its files. Settles the holds of the
-    voice and its versions."""
+    """Delete a voice and settle its holds; return the digests of its packs, and its files."""
     workspace_id = principal.workspace_id
     # Locked before its voices, as in the erasure: no deadlocks.
     lock_workspace(session, workspace_id, shared=True)

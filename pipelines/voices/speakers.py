@@ -51,7 +51,7 @@ class Speakers:
         or EngineLost."""
         workspace_id = principal.workspace_id
         identity = operation.new_id("voice")
-        sentence = self._consent.required(workspace_id, new.consent, new.consent_token, "speaker")
+        sentence = self._consent.required(workspace_id, new, "speaker")
         least_ms = round(self._checker.rules.min_total_seconds * 1000)
         async with self._billing.checking(workspace_id, least_ms, operation):
             checked = await self._checker.check(files, workspace_id)
@@ -95,9 +95,8 @@ class Speakers:
     async def named(
         self, principal: Principal, wanted: SpeakerChoice, granted: SpeakerChoice = False
     ) -> tuple[SpeakerVoice, ...]:
-        """Return the speakers of `known` for a principal. Raises InsufficientScope for a browser
-        token or client secret, which would identify people, unless its maker `granted` exactly
-        these speakers."""
+        """Return the speakers of `known`. Raises InsufficientScope for a browser token or client
+        secret, which would identify people, unless its maker `granted` exactly these speakers."""
         if wanted and wanted != granted and principal.secret is not None:
             raise InsufficientScope(
                 "known_speakers: only an API key may identify enrolled speakers"
@@ -117,8 +116,7 @@ class Speakers:
 
 
 def voice_of(signals: Sequence[Pcm], checker: SampleChecker) -> Embedding:
-    """Return the mean of the embeddings that diarization compares; blocking. Raises InvalidAudio
-    for two speakers."""
+    """Return the embedding that diarization compares; blocking. Raises InvalidAudio."""
     voice = diarization.voice_of(np.concatenate(signals), checker.vad, checker.encoder())
     if voice is None:
         raise InvalidAudio("files: they seem to hold more than one speaker")

@@ -19,8 +19,6 @@ Moment = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 @dataclass(frozen=True, slots=True)
 class NewVoice:
-    """A request for a voice."""
-
     name: str
     description: str | None = None
     language: str | None = None  # any code, such as en-GB; None: the language of the samples

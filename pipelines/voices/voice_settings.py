@@ -17,8 +17,7 @@ SettingsByVoice = Mapping[str, Mapping[str, float]]
 
 
 class VoiceSettingsStore:
-    """Stores settings, and caches those of a workspace for REMEMBERED_S. Every method raises
-    DatabaseUnavailable."""
+    """Stores settings, cached for REMEMBERED_S. Methods raise DatabaseUnavailable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -39,13 +39,12 @@ SLOW_S = 4.0  # an attempt that takes longer makes its workspace slow, whatever 
 SLOW_FOR = timedelta(minutes=10)  # time for which a workspace then counts as slow
 AT_ONCE_SLOW = 64  # places that slow workspaces share
 MAX_SLOW = 1000  # workspaces that are remembered
-STORING_S = 0.05  # counts against a workspace for each attempt: refused addresses take no time
+STORING_S = 0.05  # added to the time of each attempt: one at a refused address takes none
 LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
 STOP_S = 16.0  # time for running attempts when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0
 _MINUTES = (5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60)
-WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))
-"""Waits before each attempt; about 75 hours in all."""
+WAITS_S = (0.0, 5.0, *(60.0 * minutes for minutes in _MINUTES))  # before attempts; 75 hours in all
 JITTER = 0.2  # random share of a wait, so that failed deliveries are not all retried at once
 LONGEST_RETRY_AFTER_S = 3600.0
 GIVE_UP_AFTER = timedelta(days=5)
@@ -53,9 +52,8 @@ GIVE_UP_AFTER = timedelta(days=5)
 
 @dataclass(eq=False, repr=False)
 class WebhookDispatcher:
-    """Delivers messages; several dispatchers may run, in any number of processes, and only one at a
-    time has a delivery. Delivery is at least once: an attempt whose outcome was not stored is
-    repeated, with the same id."""
+    """Delivers messages; several dispatchers may run, in any number of processes, one for each
+    delivery at a time. An attempt whose outcome was not stored is repeated, with the same id."""
 
     _database: Database
     _encryption: Encryption
@@ -63,11 +61,10 @@ class WebhookDispatcher:
     time_scale: float = 1.0  # multiplies the waits between attempts
     now: Callable[[], datetime] = utc_now
     _running: dict[asyncio.Task[None], Claimed] = field(default_factory=dict)  # attempts
-    _slow: dict[int, datetime] = field(default_factory=dict)
-    """Slow workspaces, and until when they count as slow."""
+    _slow: dict[int, datetime] = field(default_factory=dict)  # until when a workspace is slow
+    # Attempts whose outcome is not stored yet, and those that the last batch has stored.
     _delivered: dict[UUID, tuple[Claimed, AttemptResult]] = field(default_factory=dict)
-    """Attempts whose outcome is not stored yet."""
-    _stored: set[UUID] = field(default_factory=set)  # attempts that the last batch has stored
+    _stored: set[UUID] = field(default_factory=set)
     _storing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _next_backlog: float = 0.0
@@ -202,9 +199,8 @@ class WebhookDispatcher:
             logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook.id)})
 
     async def _store_delivered(self, claimed: Claimed, attempt: AttemptResult) -> bool:
-        """Store a successful attempt together with all that wait, and return whether it was stored.
-        This is a group commit (DeWitt and others, 1984). Stored one by one, attempts took 2.6 of
-        the 4.1 ms of a delivery."""
+        """Store a successful attempt with all that wait; False if it was not. This is a group
+        commit (DeWitt et al., 1984): singly, it took 2.6 of the 4.1 ms of a delivery."""
         mine = claimed.delivery.id
         self._delivered[mine] = claimed, attempt
         async with self._storing:

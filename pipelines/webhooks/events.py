@@ -34,7 +34,6 @@ class WebhookEvents:
     stored and no event written without a subscriber."""
 
     def __init__(self, database: Database, encrypt: EncryptText) -> None:
-        """Create the cache; `encrypt` is applied to the bodies of events."""
         self._database = database
         self._encrypt = encrypt
         self._kinds: TtlCache[int, frozenset[str]] = TtlCache(TTL_S, MAX_SIZE)
@@ -54,8 +53,7 @@ class WebhookEvents:
     async def recording(
         self, workspace_id: int, kind: FailureKind, **data: Any
     ) -> AsyncIterator[None]:
-        """Turn a failure in the block, before credit was held for the work, into the event that a
-        failed charge would have recorded."""
+        """Record a failure in the block, before credit was held, as a failed charge would."""
         try:
             yield
         except Exception as error:  # recorded, then raised again

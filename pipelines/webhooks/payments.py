@@ -52,8 +52,7 @@ class PaymentSystem:
         return _checkout_url(content)
 
     def check(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the id of a message, which is the same if it is sent again. Raises Unauthorized
-        unless the payment system signed it within some minutes."""
+        """Return the id of a message, the same if sent again. Raises Unauthorized if not signed."""
         name = headers.get("webhook-id", "")
         if not name or not is_signed(headers, body, self._keys, int(utc_now().timestamp())):
             raise Unauthorized("the signature is missing, wrong or too old")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -44,7 +44,7 @@ WebhookStatus = Literal["active", "inactive"]
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
 FETCH_S = 60.0  # time to fetch a file that a request waits for
-OLD_SECRET_LASTS = timedelta(hours=24)  # both sign while a secret rotates
+OLD_SECRET_LASTS = timedelta(hours=24)  # the old and the new secret both sign meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,7 @@ class Webhooks:
         self._own_hosts = frozenset({own.lower().removesuffix(".")} if own else ())
 
     def check(self, url: str) -> None:
-        """Check an address. Raises InvalidUrl for an address to which the service does not
-        connect."""
+        """Raise InvalidUrl for an address to which the service does not connect."""
         check_url(url, self._own_hosts, self._allowed)
 
     async def fetch(
@@ -92,8 +91,7 @@ class Webhooks:
     async def register(
         self, principal: Principal, url: str, events: Sequence[EventKind], secret: str | None = None
     ) -> Webhook:
-        """Register a webhook. Raises InvalidUrl, or InvalidRequest for the secret or at
-        MAX_WEBHOOKS."""
+        """Register a webhook. Raises InvalidUrl, or InvalidRequest (secret, or MAX_WEBHOOKS)."""
         self.check(url)
         webhook = Webhook(
             id=uuid4(), workspace_id=principal.workspace_id, url=url, events=_in_order(events)
@@ -177,8 +175,7 @@ class Webhooks:
     async def test(
         self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
     ) -> ListedDelivery:
-        """Send a sample event to this webhook alone, by default of its first kind. Raises NotFound,
-        or InvalidRequest if the webhook is inactive."""
+        """Send a sample event, by default of the first kind. Raises NotFound or InvalidRequest."""
 
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
@@ -210,7 +207,6 @@ class Webhooks:
             webhook.old_secret_until = now + OLD_SECRET_LASTS if webhook.old_secret else None
             webhook.secret = self._encrypted(webhook.id, change.secret)
             changed.append("secret")
-        session.add(webhook)
         session.flush()
         if change.status is not None and change.status != webhook.status:
             if change.status == "active":
@@ -227,15 +223,12 @@ class Webhooks:
         return webhook
 
     def _is_its_secret(self, webhook: Webhook, secret: str) -> bool:
-        """Whether the webhook already has this secret: a repeated request must not end the old
-        secret."""
-        if webhook.secret is None:
-            return False
-        try:
-            current = self._encryption.decrypt(webhook.secret, secret_about(webhook.id))
-        except DecryptionError:
-            return False
-        return current == secret.encode()
+        """Whether the secret is the webhook's own: a repeated request must not end the old one."""
+        with suppress(DecryptionError):
+            if webhook.secret is not None:
+                current = self._encryption.decrypt(webhook.secret, secret_about(webhook.id))
+                return current == secret.encode()
+        return False
 
     def _encrypted(self, webhook_id: UUID, secret: str) -> bytes:
         _check_secret(secret)

@@ -39,19 +39,11 @@ TEMPORARY = (408, 425, 429)  # statuses under 500 after which another try may su
 LASTING = ("dns", "tls", "refused_address")  # errors after which no other try succeeds
 FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a file that is fetched
 FETCH_GRACE_S = 30.0  # how long a server may keep the service waiting, apart from its bytes
-FETCH_BYTES_PER_S = 125_000.0  # so many bytes allow it another second, as for uploads
+FETCH_BYTES_PER_S = 125_000.0  # bytes that allow another second of waiting, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
-# A receiver that restarts closes idle connections at any time: a message whose connection is closed
-# takes the next one.
+# A receiver that restarts closes idle connections at any time: a message whose connection was
+# closed is sent on the next one.
 STALE, STALE_MS = 8, 500
-
-
-class AddressRefused(OSError):
-    """The host name of the receiver resolves to an address that is not allowed."""
-
-    def __init__(self) -> None:
-        # One text for all addresses: aiohttp joins different texts into an error of another class.
-        super().__init__(errno.EACCES, "connections to this address are not allowed")
 
 
 class FetchFailed(InvalidUrl):
@@ -59,8 +51,7 @@ class FetchFailed(InvalidUrl):
 
 
 class OwnThreads(AbstractResolver):
-    """Resolves host names in its own threads. The event loop has few threads, and slow look-ups
-    would block all other work, and the file store."""
+    """Resolves host names in own threads: slow look-ups would block those of the event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(RESOLVING_AT_ONCE, thread_name_prefix="resolve")
@@ -169,8 +160,7 @@ class Sender:
 
     async def fetch(self, url: str, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """Yield the bytes at the address, in pieces. Raises FetchFailed, FileTooLarge, or
-        InvalidUrl if another attempt would fail too, for example because a server sends too
-        slowly."""
+        InvalidUrl if another attempt would fail too, as when a server sends too slowly."""
         wait = aiohttp.ClientTimeout(  # `connect` includes finding the address
             total=FETCH_S, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=FETCH_READ_S
         )
@@ -199,7 +189,8 @@ class Sender:
     def _guarded_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
         if not may_dial(ip_address(address[0]), self._allowed):
-            raise AddressRefused
+            # One text for all addresses: aiohttp joins different texts into an error of its own.
+            raise OSError(errno.EACCES, "connections to this address are not allowed")
         return socket.socket(family, kind, protocol)
 
 
@@ -239,8 +230,7 @@ def _reuse_noted() -> aiohttp.TraceConfig:
 
 
 async def _discard_body(answer: aiohttp.ClientResponse) -> None:
-    """Discard the body, ignoring errors: the status is known, and later failures do not change the
-    outcome."""
+    """Discard the body: the status is known, and later failures do not change the outcome."""
     with closing(answer), suppress(aiohttp.ClientError, OSError, ValueError):
         async with asyncio.timeout(ANSWER_S):
             left = MAX_ANSWER_BYTES
@@ -268,8 +258,7 @@ def _since(started: float) -> int:
 
 
 def read_retry_after(value: str | None, now: datetime) -> float | None:
-    """Read the seconds of a Retry-After header, which has a number or a date; None for anything
-    else."""
+    """Read the seconds of a Retry-After header, a number or a date; None for anything else."""
     if value is None:
         return None
     value = value.strip()

@@ -47,7 +47,7 @@ class ReadPage(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_site(tmp_path_factory.mktemp("guide") / "site")
+    return build_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The OpenAPI document matches the service: schemathesis calls every operation."""
 
+import json
 import os
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
@@ -318,7 +319,9 @@ def described() -> BaseSchema:
             "checks": {"negative_data_rejection": {"expected-statuses": refusals}},
         }
     )
-    return schemathesis.openapi.from_dict(DOCUMENT, config=config)
+    # To make texts of 8000 characters by the pattern of `chapters` takes ten seconds.
+    short = json.dumps(DOCUMENT).replace('"maxLength": 8000', '"maxLength": 20')
+    return schemathesis.openapi.from_dict(json.loads(short), config=config)
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
@@ -389,7 +392,7 @@ def call_and_validate(case: Any, server: Server) -> None:
     body = case.body
     for name in ("text", "input", "transcript") if isinstance(body, dict) else ():
         if isinstance(body.get(name), str) and len(body[name]) <= 5000:
-            body[name] = body[name][:200]  # minutes of speech would only be slow
+            body[name] = body[name][:40]  # minutes of speech would only be slow
     excluded = [positive_data_acceptance] if case.path in RULES_BEYOND_SCHEMA else []
     ignored = set(case.query or ()) - {
         known.name for known in case.operation.query

@@ -11,6 +11,7 @@ import asyncio
 import json
 import sys
 import wave
+from functools import cache
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
@@ -38,6 +39,9 @@ PREFIXES = ("/openai/v1/", "/cartesia/", "/v1/", "/v2/", "/v3/")
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
+adapter_of = cache(TypeAdapter)
+
+
 def faults(kind: Any, data: bytes | str) -> list[str]:
     """What the type demands and the JSON does not have; of a union, by its nearest member.
 
@@ -45,7 +49,7 @@ def faults(kind: Any, data: bytes | str) -> list[str]:
     """
     for strict in (False, True):
         try:
-            TypeAdapter(kind).validate_json(data, strict=strict)
+            adapter_of(kind).validate_json(data, strict=strict)
         except ValidationError as error:
             members = groupby(error.errors(include_url=False), lambda fault: fault["loc"][:1])
             nearest = min((list(member) for _, member in members), key=_distance)
@@ -106,22 +110,28 @@ def missing(parts: list[Any]) -> list[str]:
     return [] if parts else ["the answer is empty, so its type is not checked"]
 
 
-async def converse(url: str, row: Socket, names: dict[str, str], recording: str) -> list[str]:
+async def converse(
+    url: str, row: Socket, names: dict[str, str], recording: str
+) -> list[str] | None:
+    """The events up to the last, which may not come."""
     path = f"{url.replace('http', 'ws', 1)}{fill(row.path, names)}?{row.query}"
     headers = {name: fill(value, names) for name, value in row.headers.items()}
     seen: list[str] = []
-    async with (
-        asyncio.timeout(SOCKET_S),
-        websockets.connect(path, additional_headers=headers) as socket,
-    ):
-        sending = asyncio.create_task(send(socket, row, names, recording))
-        async for event in socket:
-            if isinstance(event, str):
-                seen.append(event)
-                if row.is_last(json.loads(event)):
-                    break
-        sending.cancel()
-    return [fault for event in seen for fault in faults(row.type, event)] or missing(seen)
+    try:
+        async with (
+            asyncio.timeout(SOCKET_S),
+            websockets.connect(path, additional_headers=headers) as socket,
+        ):
+            sending = asyncio.create_task(send(socket, row, names, recording))
+            async for event in socket:
+                if isinstance(event, str):
+                    seen.append(event)
+                    if row.is_last(json.loads(event)):
+                        break
+            sending.cancel()
+    except TimeoutError:
+        return None
+    return seen
 
 
 async def send(socket: Any, row: Socket, names: dict[str, str], recording: str) -> None:
@@ -176,12 +186,16 @@ async def walk(url: str, key: str, voice: str, path: str) -> dict[str, list[str]
         recording = Path(path).read_bytes()
         for number, row in enumerate(REQUESTS):
             found[f"{number} {row.route}"] = ask(client, row, names, recording)
-    for number, conversation in enumerate(SOCKETS):
-        name = f"{number} {conversation.path}?{conversation.query}"
-        try:
-            found[name] = await converse(url, conversation, names, path)
-        except TimeoutError:
+    conversations = [converse(url, socket, names, path) for socket in SOCKETS]
+    # All are read before any is checked: a check takes longer than some sockets wait for audio.
+    read = await asyncio.gather(*conversations)
+    for number, (socket, seen) in enumerate(zip(SOCKETS, read, strict=True)):
+        name = f"{number} {socket.path}?{socket.query}"
+        if seen is None:
             found[name] = ["its last event did not come"]
+            continue
+        wrong = [fault for event in seen for fault in faults(socket.type, event)]
+        found[name] = wrong or missing(seen)
     return found
 
 

@@ -17,6 +17,7 @@ from tests.clients.console_page import (
     enter,
     fill,
     go,
+    hurry,
     key,
     press,
     record_requests,
@@ -86,6 +87,7 @@ def online(page: Page, *, is_online: bool, **limits: float) -> None:
 def test_an_upload_survives_the_network_and_its_transcript_is_read(
     page: Page, services: Services
 ) -> None:
+    hurry(page)
     press(page, "Upload and transcribe")
     wait_until(page, "failed() === 'Choose a file first.'")
     page.call(ADD.replace(".voices", ".jobs"), 560)  # nine megabytes: two parts
@@ -106,7 +108,11 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     wait_until(page, f"{ROW}.includes('waiting for the network')")
     online(page, is_online=True, uploadThroughput=-1)
     wait_until(page, f"{ROW}.includes('waiting for its turn')")
+    run(page, "(button('Cancel 0.wav').focus(), true)")
     asyncio.run(do_next(services))
+    wait_until(page, "button('Delete 0.wav')")
+    # The focus has left the row that is gone for the heading, not for the whole page.
+    assert run(page, "document.activeElement.tagName") == "H1"
     press(page, "Show the result of 0.wav")
     wait_until(page, "all('.word').length > 10")
     assert "0.06 USD" in run(page, ROW)
@@ -148,6 +154,7 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
 
 
 def test_the_list_is_read_again_after_the_network_was_away(page: Page) -> None:
+    hurry(page)
     page.command("Network.enable")
     online(page, is_online=False)
     go(page, "speak")
@@ -220,6 +227,7 @@ def test_jobs_are_used_by_the_keyboard(page: Page) -> None:
 
 
 def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
+    hurry(page)
     press(page, "Book to audio")
     page.call(CHOOSE_BOOK, "tale.md", "%PDF-1.4")
     wait_until(page, "failed().includes('convert it')")
@@ -273,6 +281,7 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
 
 
 def test_a_book_is_spoken_with_the_chosen_dictionary(page: Page, services: Services) -> None:
+    hurry(page)
     go(page, "speak/pronunciations")
     press(page, "New dictionary")
     fill(page, Name="Rivers", Word="Weir", Said_as="a wall across a river, " * 6)
@@ -310,6 +319,7 @@ def test_a_book_stays_chosen_after_a_failure_that_passes(
 
 
 def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
+    hurry(page)
     press(page, "Book to audio")
     run(page, "(all('summary').find((one) => named(one) === 'Paste a text instead').click(), true)")
     fill(page, Text="The Sea\n\nChapter 1\n\nA sentence.\n\nChapter Hope\n\nAnother.")

@@ -5,7 +5,17 @@ import pytest
 
 from tests.api.local_server import OPERATOR_TOKEN, Server
 from tests.clients.browser import Page
-from tests.clients.console_page import enter, fill, go, kept, press, run, sign_out, wait_until
+from tests.clients.console_page import (
+    enter,
+    fill,
+    go,
+    hurry,
+    kept,
+    press,
+    run,
+    sign_out,
+    wait_until,
+)
 from tests.clients.test_console_browser import page
 
 __all__ = ["page"]  # a fixture
@@ -32,6 +42,7 @@ def operator(page: Page, tone_server: Server) -> Page:
     """The operator's page, with the workspace of a user."""
     body = {"email": EMAIL, "password": "a long password", "name": "Paying"}
     httpx.post(f"{tone_server.url}/auth/signup", json=body)  # refused the second time
+    hurry(page)
     open_page(page, OPERATOR_TOKEN)
     wait_until(page, "at('.frame')")
     return page

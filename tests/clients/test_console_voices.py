@@ -12,6 +12,7 @@ from tests.clients.console_page import (
     enter,
     fill,
     go,
+    hurry,
     press,
     record_requests,
     run,
@@ -81,6 +82,7 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: 
     )
     assert answer.status_code == 201, answer.text
     with browser.open(tone_server.url, "console") as page:
+        hurry(page)
         enter(page, tone_server.key)
         go(page, "voices")
         shown = wait_until(page, "at('.voice-own')?.innerText")

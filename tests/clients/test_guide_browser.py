@@ -30,7 +30,7 @@ BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 def page(tmp_path_factory: pytest.TempPathFactory, tone_server: Server) -> Iterator[Page]:
     folder = tmp_path_factory.mktemp("guide")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routes, "SITE_DIR", build_site(folder / "site"))
+        patch.setattr(routes, "SITE_DIR", build_site(tmp_path_factory))
         with open_url(tone_server.url, "guide/tasks/index.html", folder / "none.wav") as opened:
             opened.command("Page.enable")
             opened.command("Page.addScriptToEvaluateOnNewDocument", source=REFUSED)

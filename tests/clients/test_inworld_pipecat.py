@@ -10,6 +10,7 @@ from tests.clients.inworld_texts import LETTER, SENTENCE
 from tests.clients.registry_clients import RegistryClients
 
 SCRIPT = Path(__file__).with_name("inworld_pipecat.py")
+pytestmark = pytest.mark.slow
 CHARACTER_S = 0.06  # of the tone engine
 
 

@@ -13,7 +13,6 @@ from openai.types.responses import (
     FunctionToolParam,
     Response,
     ResponseInputParam,
-    ResponseItem,
     ResponsesServerEvent,
 )
 from pydantic import BaseModel, TypeAdapter
@@ -71,14 +70,6 @@ def test_a_response_is_created_read_continued_and_deleted(client: OpenAI) -> Non
         client.responses.retrieve(first.id)
 
 
-def test_the_events_of_a_stream_are_typed_and_end_with_the_response(client: OpenAI) -> None:
-    stream = client.responses.create(model=MODEL, input=TEXT, stream=True)
-    events = list(stream)
-    texts = [event.delta for event in events if event.type == "response.output_text.delta"]
-    assert "".join(texts) == TEXT
-    assert events[-1].type == "response.completed" and events[-1].response.output_text == TEXT
-
-
 def test_the_stream_helper_assembles_text_calls_and_parsed_output(client: OpenAI) -> None:
     with client.responses.stream(model=MODEL, input=f"Look: {CALL}", tools=[TOOL]) as stream:
         kinds = [event.type for event in stream]
@@ -126,13 +117,6 @@ def test_errors_raise_the_client_exceptions_with_the_service_message(client: Ope
         client.embeddings.create(model="text-embedding-3-small", input=TEXT)
 
 
-def test_an_answer_that_breaks_off_ends_its_stream_with_response_failed(client: OpenAI) -> None:
-    stream = client.responses.create(model=MODEL, input="please do not break now", stream=True)
-    last = list(stream)[-1]
-    assert last.type == "response.failed" and last.response.error is not None
-    assert "the replica died" in last.response.error.message
-
-
 @pytest.mark.filterwarnings(LEGACY)
 def test_a_socket_answers_turns_and_calls_and_continues_what_is_not_stored(
     client: OpenAI,
@@ -166,21 +150,6 @@ def test_a_socket_answers_turns_and_calls_and_continues_what_is_not_stored(
             error = other.recv()
             assert error.type == "error" and error.status == 400
             assert error.error.code == "previous_response_not_found"
-
-
-def test_input_items_are_paged_and_tokens_counted(client: OpenAI) -> None:
-    first = client.responses.create(model=MODEL, input=TEXT)
-    last = client.responses.create(model=MODEL, input="more", previous_response_id=first.id)
-    items = list(client.responses.input_items.list(last.id, limit=1, order="asc"))
-    assert [item.type for item in items] == ["message"] * 3
-    for item in items:
-        TypeAdapter(ResponseItem).validate_python(item.model_dump(exclude_none=True))
-    counted = client.responses.input_tokens.count(
-        model=MODEL, input="more", previous_response_id=first.id
-    )
-    assert last.usage is not None and counted.input_tokens == last.usage.input_tokens
-    with pytest.raises(openai.BadRequestError, match="background"):
-        client.responses.cancel(last.id)
 
 
 @pytest.mark.filterwarnings(LEGACY)

@@ -5,8 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import connect as connect_asyncio
-from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.api.local_server import Server
@@ -49,45 +47,6 @@ def test_the_synchronous_client_receives_speech(tone_server: Server) -> None:
     with connect(socket_url(tone_server, "/ws/tts")) as connection:
         audio = speak(connection, english_voice(tone_server), {"sample_rate_hertz": 8000})
     assert len(audio) / 16_000 == pytest.approx(len(TEXT) * 0.06, abs=1.0)
-
-
-async def test_the_asyncio_client_has_several_contexts_on_one_socket(tone_server: Server) -> None:
-    voice_id = english_voice(tone_server)
-    ids = ["first", "second", "third"]
-    received = dict.fromkeys(ids, 0)
-    async with connect_asyncio(socket_url(tone_server, "/ws/tts")) as connection:
-        for context_id in ids:
-            create = {"context_id": context_id, "voice_id": voice_id}
-            await connection.send(json.dumps({"create_context": create}))
-            await connection.send(
-                json.dumps({"send_text": {"context_id": context_id, "text": TEXT}})
-            )
-        for context_id in ids:
-            await connection.send(json.dumps({"close_context": {"context_id": context_id}}))
-        async for text in connection:
-            chunk = json.loads(text).get("audio_chunk")
-            if chunk:
-                received[chunk["context_id"]] += len(base64.b64decode(chunk["audioContent"]))
-    assert connection.close_code == 1000
-    assert len(set(received.values())) == 1 and min(received.values()) > 32_000
-
-
-def test_a_wrong_key_is_refused_with_http_401(tone_server: Server) -> None:
-    url = socket_url(tone_server, "/ws/stt").replace(tone_server.key, "sk_wrong")
-    with pytest.raises(InvalidStatus) as refused:
-        connect(url)
-    response = refused.value.response
-    assert response.status_code == 401
-    assert json.loads(response.body or b"")["error"] == "unauthorized"
-
-
-def test_the_key_is_accepted_in_the_authorization_header(tone_server: Server) -> None:
-    url = socket_url(tone_server, "/ws/stt").partition("?")[0]
-    headers = {"Authorization": f"Bearer {tone_server.key}"}
-    with connect(url, additional_headers=headers) as connection:
-        assert json.loads(connection.recv())["connecting"] is True
-        established = json.loads(connection.recv())["connection_established"]
-    assert established["service"] == "stt"
 
 
 @pytest.mark.weights

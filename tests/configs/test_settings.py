@@ -14,42 +14,10 @@ from configs.settings import PROJECT_DIR, load_settings
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
 
-VARIABLES = (
-    *("ANTIPHON_TOKEN_KEY", "ANTIPHON_KEY_PEPPER", "ANTIPHON_URL_KEY", "ANTIPHON_DATA_KEYS"),
-    *("HOST", "PORT", "PUBLIC_URL", "DATABASE_URL", "REDIS_URL", "STORAGE_URL", "METRICS_TOKEN"),
-    "OPERATOR_TOKEN",
-    *(
-        "CORS_ORIGINS",
-        "REQUIRE_CONSENT",
-        "WATERMARK",
-        "STORAGE_SHARED",
-        "SIGN_UP",
-        "PLAN_CHANGES",
-        "PLAN_WEBHOOK_URL",
-        "PLAN_WEBHOOK_SECRET",
-        "TRUSTED_PROXIES",
-        "WEBHOOK_NETWORKS",
-        "WEBHOOK_TIME_SCALE",
-        "WEBHOOK_CA_FILE",
-        "WYOMING_PORT",
-        "WYOMING_HOST",
-        "WYOMING_KEY",
-        "WEBRTC",
-        "WEBRTC_ADDRESSES",
-        "WEBRTC_PORTS",
-        "WEBRTC_ICE_SERVERS",
-        "WEBRTC_TURN_USERNAME",
-        "WEBRTC_TURN_PASSWORD",
-        "WYOMING_ZEROCONF",
-    ),
-)
-
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The data folder of a service that never started."""
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "data"
     monkeypatch.setenv("ANTIPHON_DATA", str(folder))
     return folder

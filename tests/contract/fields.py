@@ -7,7 +7,6 @@ from tests.contract.dialect import Frame, Wrong
 UNKNOWN = "no-such-thing"
 JSON_FAULTS: dict[Frame, str] = {"{": "JSON", "[]": "object"}
 URL = "https://example.com/hook"
-TOO_LONG = "text: has 5001 characters, and at most 5000 are allowed"
 
 DEEPGRAM_USUAL = dict.fromkeys(
     "callback diarize dictation filler_words measurements mip_opt_out multichannel numerals "

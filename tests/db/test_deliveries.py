@@ -10,6 +10,7 @@ from db import deliveries
 from db.database import Database, make_engine, utc_now
 from db.deliveries import AttemptResult, Claimed, DeliveryAttempt
 from db.webhooks import Delivery, Webhook, add_event
+from tests.db.rows import execute, rows
 from tests.db.test_chats import add_workspace
 from tests.db.test_webhooks import READY, add_webhook, plain
 
@@ -39,11 +40,11 @@ async def test_successes_are_recorded_together(database: Database) -> None:
     both = [(one, ACCEPTED) for one in done]
     assert await database.run(deliveries.finish_delivered, both, utc_now()) == ids
     assert await database.read(stored) == dict.fromkeys(ids, ("delivered", 1, None))
-    attempts = await database.read(lambda session: session.exec(select(DeliveryAttempt)).all())
+    attempts = await rows(database, select(DeliveryAttempt))
     assert {(one.delivery_id, one.number, one.status_code) for one in attempts} == {
         (id, 1, 200) for id in ids
     }
-    hooks = await database.read(lambda session: session.exec(select(Webhook)).all())
+    hooks = await rows(database, select(Webhook))
     assert all(hook.failing_since is None for hook in hooks)
     assert await database.run(deliveries.finish_delivered, both, utc_now()) == set()  # once
 
@@ -51,7 +52,7 @@ async def test_successes_are_recorded_together(database: Database) -> None:
 async def test_a_delivery_whose_lease_another_worker_has_is_left_out(database: Database) -> None:
     taken, mine = await claimed(database, 2)
     other = update(Delivery).where(col(Delivery.id) == taken.delivery.id).values(lease="other")
-    await database.run(lambda session: session.connection().execute(other))
+    await execute(database, other)
     both = [(one, ACCEPTED) for one in (taken, mine)]
     found = await database.run(deliveries.finish_delivered, both, utc_now())
     assert found == {mine.delivery.id}

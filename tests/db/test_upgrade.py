@@ -73,9 +73,7 @@ def output_of(code: Path, data: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_an_old_data_folder_opens_by_way_of_0_9_0(
-    tmp_path: Path,
-) -> None:
+def test_an_old_data_folder_opens_by_way_of_0_9_0(tmp_path: Path) -> None:
     oldest = tree(tmp_path / "oldest", OLDEST)
     last = tree(tmp_path / "last", last_release())
     data = tmp_path / "data"

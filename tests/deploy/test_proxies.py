@@ -1,7 +1,6 @@
 """nginx and Caddy with the files of deploy/, in front of the gateway: only addresses, certificates
 and folders are replaced."""
 
-import asyncio
 import io
 import json
 import os
@@ -32,7 +31,7 @@ from tests.api.local_server import local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.engines import ECHO, TONE
 from tests.local_ports import LocalChatModel, LocalTTSModel
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.servers import HOW_TO_INSTALL, Server, free_port
 
 DEPLOY = PROJECT_DIR / "deploy"
@@ -49,9 +48,7 @@ class Gate:
         self.left = threading.Event()
 
     async def wait(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not self.open.is_set():
-                await asyncio.sleep(0.01)
+        await until(self.open.is_set)
 
 
 class GatedVoice(LocalTTSModel):

@@ -50,10 +50,7 @@ def application(folder: Path) -> Config:
         "route_prefix": None,
         "import_path": "tests.deployments.gpu_holders:build",
         "args": {},
-        "deployments": [
-            *holders,
-            {"name": "Ingress", "ray_actor_options": {"num_cpus": 0}},
-        ],
+        "deployments": [*holders, {"name": "Ingress", "ray_actor_options": {"num_cpus": 0}}],
     }
 
 

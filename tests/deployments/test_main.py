@@ -24,14 +24,7 @@ from configs.settings import OWNER, PROJECT_DIR, load_settings
 from deployments import main as program
 from deployments.cluster import serve_api
 from deployments.cluster.readiness import readyz
-from deployments.main import (
-    announce,
-    doubts,
-    prepare_database,
-    show_notes,
-    wait_until_ready,
-    watch,
-)
+from deployments.main import announce, doubts, prepare_database, show_notes, wait_until_ready, watch
 from deployments.rollout.deploy import GB, RAY_BYTES, REPLICA_BYTES, memory_warning
 from deployments.rollout.serve_config import read_config
 from tests.deployments.forked import run_forked
@@ -119,8 +112,7 @@ def test_a_signal_whose_exception_is_dropped_interrupts_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)],
+    "module", ["configs.environment", pytest.param("deployments.main", marks=pytest.mark.slow)]
 )
 def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int, module: str) -> None:
     program = partial(run_program, tmp_path, module=module)
@@ -162,12 +154,7 @@ def test_a_misspelt_option_is_a_usage_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "public_url", "expected"),
-    [
-        ("127.0.0.1", "", 0),
-        ("0.0.0.0", "", 1),
-        ("::", "", 1),
-        ("::", "https://speech.example", 0),
-    ],
+    [("127.0.0.1", "", 0), ("0.0.0.0", "", 1), ("::", "", 1), ("::", "https://speech.example", 0)],
 )
 def test_a_wildcard_host_without_a_public_url_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, public_url: str, expected: int
@@ -332,24 +319,16 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
         (b"<html>", None),  # another program
     ],
 )
-def test_degraded_stores_are_read_from_readyz(body: bytes, expected: list[str] | None) -> None:
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        url = f"http://127.0.0.1:{server.server_port}/readyz"
-        answering = threading.Thread(target=server.handle_request)
-        answering.start()
-        response = readyz(url)
-        assert (None if response is None else response.get("degraded", [])) == expected
-        answering.join()
-    assert readyz(url) is None  # the server has ended
+def test_degraded_stores_are_read_from_readyz(
+    service: "Service", body: bytes, expected: list[str] | None
+) -> None:
+    service.body = body
+    url = f"http://127.0.0.1:{service.server_port}/readyz"
+    response = readyz(url)
+    assert (None if response is None else response.get("degraded", [])) == expected
+    service.shutdown()
+    service.server_close()
+    assert readyz(url) is None
 
 
 class Service(HTTPServer):
@@ -360,6 +339,7 @@ class Service(HTTPServer):
         self.down: set[str] = set()
         self.message = "not ready: {}"
         self.gateway_status = 200
+        self.body: bytes | None = None  # in place of its own
         self.applications: dict[str, Any] = {}
 
 
@@ -374,7 +354,7 @@ class _Handler(BaseHTTPRequestHandler):
             body = {"applications": self.server.applications}
         self.send_response(503 if missing else self.server.gateway_status)
         self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
+        self.wfile.write(self.server.body or json.dumps(body).encode())
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -17,7 +17,7 @@ from benchmarks.harness.service import Service, running_service, upgrade_plan
 from configs.settings import PROJECT_DIR
 from tests.deployments.rollout.test_deploy import application, entry
 from tests.engines import ECHO, TONE
-from tests.patience import PATIENCE_S
+from tests.patience import block_until
 from tests.promises.conftest import config_without_weights
 from tests.servers import free_port
 
@@ -100,10 +100,7 @@ def speaks(service: Service) -> bool:
 
 @pytest.mark.slow
 def test_a_model_that_cannot_load_at_the_start_takes_only_itself_out(service: Service) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not ready(service, "TTSFast,STT"):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    block_until(lambda: ready(service, "TTSFast,STT"), every_s=0.2)
     assert speaks(service) and not ready(service, "Chat")
     time.sleep(30)  # until Serve has given up, after three attempts
     assert speaks(service)

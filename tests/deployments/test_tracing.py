@@ -121,9 +121,7 @@ async def test_requests_that_wait_for_a_recogniser_have_a_queue_each(
         await asyncio.gather(*(directory.transcriber.transcribe(request) for _ in range(8)))
     (callers,) = await asyncio.to_thread(collector.wait_for, lambda one: one.name == "callers")
     engines = await asyncio.to_thread(
-        collector.wait_for,
-        lambda one: one.trace_id == callers.trace_id and one.kind == "server",
-        8,
+        collector.wait_for, lambda one: one.trace_id == callers.trace_id and one.kind == "server", 8
     )
     assert len({one.parent_id for one in engines}) == 8
     for one in engines:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tests.hostile.audio_files import CONTAINERS, encode, tone, two_streams, wav
 
 FULL = os.environ.get("HOSTILE_CORPUS") == "full"
-TRUNCATIONS = 100 if FULL else 20  # of each format
-FLIPS = 2000 if FULL else 60
+TRUNCATIONS = 100 if FULL else 10  # of each format
+FLIPS = 2000 if FULL else 30
 HEADER_BYTES = 512  # where flipped bits do most harm
 
 

@@ -6,6 +6,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -14,8 +15,9 @@ from configs.load import explain
 from configs.settings import PROJECT_DIR
 from models import registry
 from models.errors import EngineError
-from models.registry import SPEAKER, TTS, load_model, load_once
+from models.registry import ENGINES, KINDS, SPEAKER, TTS, EngineKind, load_model, load_once
 from models.weights.store import WeightStore
+from tests.models.configured import engines_in_use
 
 
 def test_concurrent_first_calls_load_the_engine_once(
@@ -84,3 +86,8 @@ def test_no_two_kinds_have_an_engine_of_one_name() -> None:
     """The name alone says of a configuration what kind of model it is for."""
     names = [name for engines in registry.ENGINES.values() for name in engines]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_engine_has_a_configuration(kind: EngineKind[Any]) -> None:
+    assert engines_in_use(kind) == set(ENGINES[kind.name])  # else its contract test misses it

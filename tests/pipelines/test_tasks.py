@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.tasks import (
-    TaskSet,
-    TtlCache,
-    keep_lease,
-    retry,
-    while_leased,
-    within_deadline,
-)
+from pipelines.tasks import TaskSet, TtlCache, keep_lease, retry, while_leased, within_deadline
 from tests.patience import PATIENCE_S
 
 

@@ -72,11 +72,8 @@ class ChatAudio:
             raise ApiError("insufficient_scope", message, param="messages")
 
     async def with_references(self) -> ChatCompletionBody:
-        """Returns the body with the text of the saved answers that it names.
-
-        Makes the checks that cost nothing: the references, the recordings' base64, the voice and
-        the credit. Raises ApiError or InsufficientCredit.
-        """
+        """Returns the body with the text of the answers that it names. Checks what costs nothing:
+        references, base64, voice and credit. Raises ApiError or InsufficientCredit."""
         body = self._body
         if body.speaks is not None:
             await self._find_voice(body.speaks, "en")
@@ -174,9 +171,8 @@ class ChatAudio:
     async def pieces(
         self, completion: Completion, *, is_whole: bool = False
     ) -> AsyncGenerator[AnswerPiece, None]:
-        """Yields the answer as it is spoken, in 16-bit samples at PCM_RATE, while it is written.
-        Ends once the turn is saved. The price of the speech must be `held`. With `is_whole`,
-        nothing counts as sent before the end."""
+        """Yields the answer in 16-bit samples at PCM_RATE, and ends once the turn is saved; its
+        price must be `held`. With `is_whole`, nothing counts as sent before the end."""
         assert self._voice is not None and self._credit is not None
         held = self._credit
         stream = SpeechStream(
@@ -235,7 +231,7 @@ def audio_id(completion: Completion) -> str:
 
 
 def expires_at(completion: Completion) -> int:
-    """Returns the time (Unix seconds) until which the id surely names the answer."""
+    """Returns the time (Unix seconds) until which the id is sure to name the answer."""
     return completion.created + (EXPIRES_S if completion.chat_id is not None else 0)
 
 

@@ -139,8 +139,7 @@ async def _collect_spoken(
 
 
 async def collect(completion: Completion, began: float) -> dict[str, Any]:
-    """Waits for the answer; returns it as the JSON of a ChatCompletion. `began` is the
-    time.monotonic() of the request."""
+    """Waits for the answer; returns its JSON. `began` is the time.monotonic() of the request."""
     async for _ in completion.deltas(is_whole=True):
         pass
     answer = completion.answer
@@ -256,11 +255,8 @@ def to_chat_request(
 
 
 class CompletionFrames:
-    """Server-sent events of one streamed answer.
-
-    Each event has this API's own fields, and those that OpenAI's clients read in every chunk: one
-    choice, whose delta has a string.
-    """
+    """Server-sent events of one streamed answer. Each event has this API's own fields, and those
+    that OpenAI's clients read in every chunk: one choice, whose delta has a string."""
 
     def __init__(self, completion: Completion) -> None:
         self._completion = completion
@@ -281,11 +277,8 @@ class CompletionFrames:
         return f"{self._before}{json.dumps(text)}{self._after}".encode()
 
     def piece(self, delta: GenerationDelta) -> bytes:
-        """Returns the events of new reasoning, text and fragments of tool calls.
-
-        Each fragment of a call has its own event, as OpenAI sends them: some clients read only the
-        first call of an event, and no text beside it.
-        """
+        """Returns the events of new reasoning, text and fragments of tool calls. Each fragment has
+        its own event: some clients read only the first call of an event, and no text beside it."""
         lines = [self._line({"content": "", "tool_calls": [call]}) for call in delta.tool_calls]
         if delta.reasoning:
             thoughts = {"content": delta.text, "reasoning_content": delta.reasoning}

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from api.http.bodies import Done, Id, Page, PageQuery, Pagination, Shown
+from api.http.bodies import Done, Id, Page, Paged, PageQuery, Pagination, Shown
 from api.http.routing import ChatDep, PrincipalDep, make_router
 from api.native.chat.schemas import AnsweredCall
 from pipelines.errors import ChatNotFound
@@ -52,9 +52,7 @@ def to_chat_id(chat_id: str) -> UUID:
 
 
 @router.get("/chats", summary="List saved chats, last used first")
-async def list_saved(
-    principal: PrincipalDep, chat: ChatDep, query: Annotated[PageQuery, Query()]
-) -> Page[ListedChat]:
+async def list_saved(principal: PrincipalDep, chat: ChatDep, query: Paged) -> Page[ListedChat]:
     chats, total = await chat.history.page(principal.workspace_id, query.page, query.limit)
     return query.answer([ListedChat.model_validate(saved) for saved in chats], total)
 

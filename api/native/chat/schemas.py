@@ -76,8 +76,8 @@ class Tool(RequestModel):
     parameters: JsonSchema | None = None
     strict: bool | None = Field(
         default=None,
-        description="Whether a schema with keywords that are not enforced is refused. Without it, "
-        "the arguments obey the rest of such a schema.",
+        description="If true, a schema with keywords that cannot be enforced is refused. Otherwise "
+        "the arguments match the schema except for those keywords.",
     )
 
     def to_openai(self) -> dict[str, Any]:
@@ -219,8 +219,7 @@ class TextPart(RequestModel):
 
 
 class RefusalPart(RequestModel):
-    """A refusal of an earlier answer, which counts as its text; only in messages of the
-    assistant."""
+    """A refusal of an earlier answer, which counts as its text; only for the assistant."""
 
     type: Literal["refusal"]
     refusal: str
@@ -254,8 +253,8 @@ class AudioOptions(RequestModel):
 
 
 def joins(*kinds: str) -> Callable[[object, ValidationInfo], object]:
-    """Makes a validator that joins the texts of a list of parts of the types `kinds`, and the
-    refusals in messages of the assistant."""
+    """Makes a validator that joins the texts of a list of parts, which must be of the types `kinds`
+    or, in messages of the assistant, refusals."""
 
     def joined(content: object, info: ValidationInfo) -> object:
         if not isinstance(content, list):
@@ -532,7 +531,7 @@ class SpokenAudio(BaseModel):
     id: str = Field(description="Id by which later messages name the answer, until `expires_at`.")
     data: str = Field(description="The audio in base64.")
     transcript: str
-    expires_at: int  # Unix seconds; the past if the chat is not saved
+    expires_at: int  # Unix seconds; in the past if the chat is not saved
 
 
 class AnswerMessage(BaseModel):

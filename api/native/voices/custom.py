@@ -184,8 +184,8 @@ async def create_voice(
     uploads in an hour that fail the checks are free; after that, each one is charged.
 
     `version_of` creates a new version of that voice, with its own id, from these recordings and the
-    existing ones. When it is ready, it replaces the voice if it is more similar to held-out
-    recordings; otherwise it fails. Until then the voice stays in use.
+    existing ones. Once ready, the version replaces the voice if it is more similar to held-out
+    recordings; otherwise the version fails. Until then, the voice stays in use.
     """
     rules = voices.custom.rules
     limits = UploadLimits(max_files=rules.max_files)

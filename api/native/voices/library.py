@@ -4,11 +4,11 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 from anyio import to_thread
-from fastapi import Query, Request
+from fastapi import Request
 from pydantic import BeforeValidator, Field, computed_field, model_validator
 from starlette.responses import Response
 
-from api.http.bodies import Done, Id, Page, PageQuery, RequestModel, Shown
+from api.http.bodies import Done, Id, Page, Paged, RequestModel, Shown
 from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
 from api.http.uploads import BINARY, UploadLimits, form_schema, receive_form
 from api.native.voices.custom import VoiceName
@@ -119,9 +119,7 @@ async def redeem_code(
 
 
 @router.get("/voice-shares", summary="List voice shares, given and received")
-async def list_shares(
-    principal: PrincipalDep, voices: VoicesDep, query: Annotated[PageQuery, Query()]
-) -> Page[ShownShare]:
+async def list_shares(principal: PrincipalDep, voices: VoicesDep, query: Paged) -> Page[ShownShare]:
     offers, total = await voices.library.shares(principal, query.page, query.limit)
     return query.answer([ShownShare.model_validate(share) for share in offers], total)
 

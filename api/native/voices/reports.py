@@ -132,8 +132,7 @@ def _prefers_page(accept: str) -> bool:
     accepted = _ACCEPTED.findall(accept[:MAX_ACCEPT].lower())
     weights = {kind: float(q or 1) for kind, q in accepted if re.fullmatch(r"(\d*\.?\d+)?", q)}
     json_types = ("application/json", "application/*", "*/*")
-    json_weight = max(weights.get(kind, 0.0) for kind in json_types)
-    return weights.get("text/html", 0.0) > json_weight
+    return weights.get("text/html", 0.0) > max(weights.get(kind, 0.0) for kind in json_types)
 
 
 _environment = Environment(

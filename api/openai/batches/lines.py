@@ -33,10 +33,7 @@ class BatchLine(RequestModel):
 
 
 def check_ids(path: Path) -> None:
-    """Checks that each `custom_id` is unique, so that results can be told apart; blocking.
-
-    Unreadable lines fail later, one by one. Raises ApiError(validation_error).
-    """
+    """Checks that each `custom_id` is unique; blocking. Raises ApiError(validation_error)."""
     lines: dict[str, int] = {}
     for number, line in numbered_lines(path):
         if len(line) > MAX_JSON_BYTES:
@@ -58,11 +55,8 @@ def _custom_id(parsed: Any) -> str | None:
 async def answer_line(
     chat: ChatServices, endpoint: str, line: bytes, workspace_id: int, operation: Operation
 ) -> tuple[bytes, bool]:
-    """Answers a line; returns the line of the result, and whether it has an answer.
-
-    An invalid request gets a result with its error. No chat is saved. Raises temporary failures of
-    the service.
-    """
+    """Answers a line; returns the line of the result, and whether it is a success. The result of an
+    invalid request is its error. Raises temporary failures of the service."""
     custom_id = None
     status = 200
     try:
@@ -106,9 +100,8 @@ async def _complete(
 async def _respond(
     chat: ChatServices, body: dict[str, Any], workspace_id: int, operation: Operation
 ) -> dict[str, Any]:
-    responses_body = validated(ResponsesBody, body)
     request = await turns.to_chat_request(
-        responses_body, chat, workspace_id, operation, saves=False
+        validated(ResponsesBody, body), chat, workspace_id, operation, saves=False
     )
     return await turns.whole(*await turns.start(request, chat))
 

@@ -30,7 +30,6 @@ from pipelines.jobs.jobs import Jobs
 
 router = make_router("batches", scope="chat")
 
-
 CONFIG = load_yaml(JobsConfig, "jobs")
 UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
 MEDIA_TYPE = "application/jsonl"
@@ -138,9 +137,8 @@ async def upload_file(
         await check()
         task = BatchTask(upload.size_bytes, utc_now())
         name = upload.filename[:200] or "batch.jsonl"
-        options = TASK.dump_json(task)
         job = await speech.jobs.create(
-            principal, operation, "batch", name, options, upload.path, lines
+            principal, operation, "batch", name, TASK.dump_json(task), upload.path, lines
         )
     return _input_file(job, task)
 
@@ -152,12 +150,10 @@ async def list_files(
     """Returns uploaded files, but not result files."""
     if query.purpose not in (None, "batch"):
         return page_of([], query.limit)
-    oldest_first = query.order == "asc"
     jobs = await _batch_jobs(
-        speech.jobs, principal, query, "file-", begun=False, oldest_first=oldest_first
+        speech.jobs, principal, query, "file-", begun=False, oldest_first=query.order == "asc"
     )
-    files = [_input_file(job, task) for job, task, _ in jobs]
-    return page_of(files, query.limit)
+    return page_of([_input_file(job, task) for job, task, _ in jobs], query.limit)
 
 
 @router.get("/openai/v1/files/{batch_file_id}", summary="Get a batch file, for OpenAI's clients")

@@ -34,14 +34,10 @@ ENCODERS: dict[str, EncoderFormat] = {
 
 
 class Agent:
-    """Answers the user by the options of `session`, unless that is a transcription session."""
+    """Answers the user with the options of `session`; inactive in a transcription session."""
 
     def __init__(
-        self,
-        socket: SocketSession,
-        services: Services,
-        session: Session,
-        items: ConversationItems,
+        self, socket: SocketSession, services: Services, session: Session, items: ConversationItems
     ) -> None:
         self.session = session
         self.conversation_id = new_id("conv")
@@ -67,10 +63,7 @@ class Agent:
         )
 
     async def open(self) -> None:
-        """Chooses the model, and begins the session's record.
-
-        Raises ApiError, EngineError, PipelineError or DatabaseError.
-        """
+        """Chooses the model, and begins the session's record. Raises an error of CODED."""
         if isinstance(self.session, RealtimeSession):
             names = self._services.speech.openai
             model = self.session.model or DEFAULT_AGENT
@@ -79,8 +72,7 @@ class Agent:
             self.record.begin(self.session.id, self._chat_model)
 
     async def check(self, changed: Session) -> None:
-        """Prepares a changed session before it applies, so that an unknown voice is refused once
-        instead of in each response. Raises the errors of `open`."""
+        """Prepares a changed session, to refuse unknown voices at once. Raises as `open`."""
         if isinstance(changed, RealtimeSession):
             await self._voice_of(changed)
             changed.chat_id = await self.record.save_chat(bool(changed.save_chat))
@@ -106,10 +98,7 @@ class Agent:
             self.drafts.begin(turn_id, self._expected_request(self.session, text))
 
     async def answer(self, session: RealtimeSession, items: Iterable[Item] | None) -> Completion:
-        """Begins the answer to the conversation, or to `items` instead of it.
-
-        Raises the errors of `open`.
-        """
+        """Begins the answer to `items` or the conversation. Raises the errors of `open`."""
         request = self._request(session, self._items if items is None else items)
         return await self._services.chat.completions.start(request)
 

@@ -1,9 +1,5 @@
-"""Translates the beta version of Realtime events to the GA version, and back.
-
-Clients ask for the beta with `OpenAI-Beta: realtime=v1`. In the beta the session is flat, and
-events and content parts have other names (openai-python's `types/beta/realtime`). All other modules
-know only the GA version.
-"""
+"""Translates between the beta version of Realtime events and the GA version. In the beta, the
+session is flat, and events and parts have other names (openai-python's `types/beta/realtime`)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -26,9 +22,7 @@ def is_beta(headers: Mapping[str, str], subprotocols: Iterable[str]) -> bool:
 
 def from_beta(event: dict[str, Any]) -> dict[str, Any]:
     """Returns a client's event with the names of GA, not validated. GA events stay as they are.
-
-    Flat fields are read in GA events too, since other services of this dialect (xAI) use some.
-    """
+    Flat fields are read in GA events too, since other services of this dialect (xAI) use some."""
     if event.get("type") == "transcription_session.update":
         event = {**event, "type": "session.update"}
     for name in ("session", "response"):
@@ -38,7 +32,7 @@ def from_beta(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_beta(event: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns a server's event with the names of the beta; None for an event of GA alone."""
+    """Returns a server's event with the names of the beta; None for an event that only GA has."""
     kind = event["type"]
     if kind == _GA_ONLY:
         return None

@@ -17,9 +17,7 @@ MAX_MS = 24 * 3600 * 1000
 
 class RealtimeEvent(LenientModel):
     """Base class of the events. Unknown fields are ignored, since the versions of clients differ.
-
-    The client chooses `event_id`; errors about the event repeat it.
-    """
+    Errors about an event repeat its `event_id`, which the client chooses."""
 
     event_id: Annotated[str, Field(max_length=MAX_EVENT_ID)] | None = None
 
@@ -117,10 +115,7 @@ _EVENTS: dict[str, type[ClientEvent]] = {
 
 
 def parse_client_event(text: str) -> ClientEvent:
-    """Parses the text of a message.
-
-    Raises RealtimeFault, which names the event and the field at fault.
-    """
+    """Parses the text of a message. Raises RealtimeFault, which names the field at fault."""
     try:
         event = parse_event(text)
     except ClientFault as fault:

@@ -33,10 +33,7 @@ SCOPES: dict[SessionKind, tuple[Scope, ...]] = {
 
 
 def kind_of(query: Mapping[str, str], secret_session: SecretSession | None) -> SessionKind:
-    """Returns the type of a session, from its client secret or else the query.
-
-    Raises ApiError(validation_error), also for a model in the query whose name is too long.
-    """
+    """Returns a session's type, from its secret or query. Raises ApiError(validation_error)."""
     if len(query.get("model", "")) > MAX_MODEL_NAME:
         message = f"model: at most {MAX_MODEL_NAME} characters"
         raise ApiError("validation_error", message, param="model")
@@ -108,7 +105,5 @@ async def create_client_secret(
         timedelta(seconds=body.expires_after.seconds),
     )
     return CreatedClientSecret(
-        value=secret.value,
-        expires_at=int(secret.expires_at.timestamp()),
-        session=session.as_json(),
+        value=secret.value, expires_at=int(secret.expires_at.timestamp()), session=session.as_json()
     )

@@ -1,9 +1,5 @@
-"""OpenAI's Realtime dialect in one session (https://platform.openai.com/docs/guides/realtime).
-
-`InputListener` recognises the user's speech, `UserTurns` decides what follows from it, and
-`Responses` runs the answers that `Agent` begins. This module handles the client's events and
-carries out the effects of turns.
-"""
+"""OpenAI's Realtime dialect in one session (https://platform.openai.com/docs/guides/realtime): the
+events of the client, and the effects of the user's turns."""
 
 import time
 from collections.abc import Iterator
@@ -45,11 +41,9 @@ class RealtimeConversation(Conversation):
         session: SecretSession | None = None,
         deliver: Send | None = None,
     ) -> None:
-        """Creates the session from the query and the client secret.
-
-        An adapter of another protocol passes `session`, options that take precedence, and
-        `deliver`, which gets the events in place of the socket.
-        """
+        """Creates the session from the query and the client secret. Adapters of other protocols
+        pass `session`, whose options take precedence, and `deliver`, which gets the events instead
+        of the socket."""
         save_chat = socket.query.get("save_chat", "false")
         query = {"save_chat": {"true": True, "false": False}.get(save_chat, save_chat)}
         defaults = {**query, **(socket.secret_session or {})}
@@ -75,7 +69,7 @@ class RealtimeConversation(Conversation):
             self._turns,
             self._send,
             socket.spawn,
-            answered=lambda left_s: self._input.answered(left_s),
+            lambda left_s: self._input.answered(left_s),
         )
         self._input = InputListener(
             socket, services.speech, self._turns, self._perform, self._responses.last_words
@@ -107,7 +101,7 @@ class RealtimeConversation(Conversation):
             await self._handle(event)
         except (RealtimeFault, *CODED) as error:
             fault = as_fault(error).about(event.event_id)
-            # Clients only estimate how much of an answer was sent, and was heard.
+            # Clients can only estimate how much of an answer was sent and heard.
             is_race = fault.code in NAMES.races or isinstance(event, client_events.TruncateItem)
             if not is_race:
                 raise fault from None
@@ -254,8 +248,7 @@ def _item_faults(action: str) -> Iterator[None]:
     try:
         yield
     except ItemNotFound as error:
-        code = f"item_{action}_invalid_item_id"
-        raise RealtimeFault(code, str(error), param="item_id") from None
+        raise RealtimeFault(f"item_{action}_invalid_item_id", str(error), param="item_id") from None
 
 
 routes = socket_routes(

@@ -20,10 +20,8 @@ MAX_PARAM = 200  # characters: a key of `metadata` may be any text
 
 
 class RealtimeFault(ClientFault):
-    """An error that the client gets as an `error` event; the session continues.
-
-    `param` is the path of the field at fault, `event_id` the id of the client's event.
-    """
+    """An error that the client gets as an `error` event; the session continues. `param` is the path
+    of the field at fault, `event_id` the id of the client's event."""
 
     def __init__(
         self,
@@ -64,8 +62,7 @@ def as_fault(error: Exception) -> RealtimeFault:
 
 
 def wrong(code: str, message: str, at: str = "") -> PydanticCustomError:
-    """Returns the error that a validator raises about its value, or about the value inside it at
-    the path `at`."""
+    """Returns a validator's error about its value, or about the value at the path `at` in it."""
     return PydanticCustomError(code, "{message}", {"message": message, "at": at})
 
 
@@ -113,8 +110,7 @@ def validation_fault(error: ValidationError, at: str = "") -> RealtimeFault:
 
 def missing(param: str) -> RealtimeFault:
     """Returns the fault for an absent field that is required."""
-    message = f"Missing required parameter: '{param}'."
-    return RealtimeFault(MISSING, message, param=param)
+    return RealtimeFault(MISSING, f"Missing required parameter: '{param}'.", param=param)
 
 
 def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:
@@ -125,8 +121,7 @@ def wrong_type(param: str, expected: str, given: Any) -> RealtimeFault:
 
 
 def not_one_of(value: Any, expected: Iterable[str] | str) -> str:
-    """Returns the message about a value that is none of the choices in `expected`, given one by one
-    or as their quoted list."""
+    """Returns the message about a value outside of `expected`: choices, or their quoted list."""
     choices = expected
     if not isinstance(choices, str):
         choices = ", ".join(f"'{choice}'" for choice in choices)

@@ -1,4 +1,4 @@
-"""The audio input of a Realtime session: charges, recognises and passes it on as turns."""
+"""The audio input of a Realtime session, which is charged, recognised and passed on as turns."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -70,10 +70,8 @@ class InputListener(SocketListener):
         perform: Callable[[list[Effect]], Coroutine[Any, Any, None]],
         last_words: Callable[[], str],
     ) -> None:
-        """Takes no audio until `configure` is called.
-
-        `perform` carries out effects of turns; `last_words` returns the agent's last words.
-        """
+        """Takes no audio until `configure` is called. `perform` carries out effects of turns;
+        `last_words` returns the agent's last words."""
         super().__init__(socket, speech, self.close)
         self._turns = turns
         self._perform = perform
@@ -83,10 +81,8 @@ class InputListener(SocketListener):
         self._idle: asyncio.TimerHandle | None = None
 
     async def configure(self, session: Session) -> None:
-        """Recognises the audio that follows with the settings of the session.
-
-        Raises RealtimeFault, EngineError, or NotFound or InsufficientScope for a speaker.
-        """
+        """Sets how the audio that follows is recognised. Raises RealtimeFault,
+        EngineError, or NotFound or InsufficientScope for a speaker."""
         settings = session.audio.input
         transcription = settings.transcription
         detection = settings.turn_detection
@@ -134,10 +130,7 @@ class InputListener(SocketListener):
             raise RealtimeFault("invalid_value", str(error), param=param) from None
 
     async def append(self, data: bytes, rate: int | None = None, channels: int = 1) -> None:
-        """Takes a piece of the user's audio: int16 at `rate` (Hz), or else in the session's format.
-
-        Raises InsufficientCredit.
-        """
+        """Takes int16 at `rate` (Hz), or the session's format. Raises InsufficientCredit."""
         assert self._settings is not None
         before_s = self.input.received_s
         if rate is None:
@@ -147,11 +140,8 @@ class InputListener(SocketListener):
         self._uncommitted_s += self.input.received_s - before_s
 
     async def commit_turn(self) -> None:
-        """Ends a turn of the user with the audio appended so far.
-
-        Raises RealtimeFault if that is shorter than MIN_COMMIT_S, or if turns are detected and it
-        has no speech.
-        """
+        """Ends a turn of the user with the audio appended so far. Raises RealtimeFault if that
+        audio is shorter than MIN_COMMIT_S or, with turn detection, has no speech."""
         is_manual = self._turns.options.is_manual
         if not is_manual and not await self.input.wait_until_processed():
             return
@@ -174,11 +164,9 @@ class InputListener(SocketListener):
         self.input.inbox.put("clear")
 
     async def transcribe(self, part: Part, data: bytes) -> None:
-        """Transcribes audio that the client adds as an item, and sets the text of `part`.
-
-        It costs as much as live audio. Raises RealtimeFault if it is too long, InsufficientCredit,
-        EngineError or DatabaseUnavailable.
-        """
+        """Sets the text of `part` to the transcript of an item's audio, which costs as much as live
+        audio. Raises RealtimeFault if it is too long, InsufficientCredit, EngineError or
+        DatabaseUnavailable."""
         assert self._settings is not None
         pcm = decode_bytes(data, *FORMATS[self._settings.format.type])
         part.audio_ms = round(len(pcm) * 1000 / STT_SAMPLE_RATE)
@@ -204,8 +192,7 @@ class InputListener(SocketListener):
             part.text = masked(part.text, find_entities(part.text, options.redaction))
 
     def answered(self, left_s: float) -> None:
-        """Starts the idle timeout, which counts from the end of the agent's speech, `left_s`
-        seconds from now."""
+        """Starts the idle timeout at the end of the agent's speech, in `left_s` seconds."""
         self._stop_idle()
         detection = self._settings.turn_detection if self._settings else None
         if isinstance(detection, ServerVad) and (idle_ms := detection.idle_timeout_ms) is not None:

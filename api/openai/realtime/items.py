@@ -53,7 +53,7 @@ def _decoded(value: Any) -> Any:
 
 def _no_image(value: Any) -> Any:
     if value == "input_image":
-        raise wrong("invalid_value", "images are not supported: the models read and hear only")
+        raise wrong("invalid_value", "images are not supported: models take text and audio")
     return value
 
 
@@ -61,10 +61,8 @@ AudioBytes = Annotated[bytes, BeforeValidator(_decoded)]
 
 
 class ContentPart(LenientModel):
-    """A part of a message. `audio` is in the session's input or output format.
-
-    A part with a transcript may omit the audio, as when a client restores a conversation.
-    """
+    """A part of a message. `audio` is in the session's input or output format. Clients that restore
+    a conversation send a transcript without audio."""
 
     # "text" and "audio" are names of the beta, which the message's validator replaces.
     type: Annotated[Literal[PartType, "text", "audio"], BeforeValidator(_no_image)]
@@ -134,8 +132,7 @@ InputItem: TypeAlias = Annotated[AnyItem | ItemReference, Field(discriminator="t
 
 
 class Truncation(LenientModel):
-    """How a conversation that exceeds the model's context is cut. On the wire, the `type` alone is
-    also allowed."""
+    """How a conversation that exceeds the context is cut. The `type` alone is also allowed."""
 
     type: Literal["auto", "disabled", "retention_ratio"] = "auto"
     retention_ratio: Annotated[float, Field(ge=0, le=1)] = 0.8  # share of the context
@@ -147,12 +144,10 @@ class Truncation(LenientModel):
         return {"type": value} if isinstance(value, str) else value
 
     def as_json(self) -> Any:
-        has_options = self.type == "retention_ratio"
-        return self.model_dump(exclude_none=True) if has_options else self.type
+        return self.model_dump(exclude_none=True) if self.type == "retention_ratio" else self.type
 
     def as_retention(self) -> Retention:
-        max_tokens = (self.token_limits or {}).get("post_instructions")
-        return Retention(self.retention_ratio, max_tokens)
+        return Retention(self.retention_ratio, (self.token_limits or {}).get("post_instructions"))
 
 
 def to_wire(item: Item) -> events.WireItem:
@@ -178,12 +173,11 @@ def from_wire(item: AnyItem) -> Item:
     item_id = item.id or events.new_id("item")
     match item:
         case FunctionCallItem():
-            call_id = item.call_id or events.new_id("call")
             return Item(
                 item_id,
                 "function_call",
                 "assistant",
-                call_id=call_id,
+                call_id=item.call_id or events.new_id("call"),
                 name=item.name,
                 arguments=item.arguments,
             )

@@ -1,5 +1,4 @@
-"""The responses of a Realtime session: the agent's answers as events, in the order that clients
-rely on, and the response object with its usage."""
+"""The responses of a Realtime session: the agent's answers as events, and their usage."""
 
 import asyncio
 import time
@@ -58,11 +57,8 @@ def usage_json(text: TokenUsage, audio_tokens: int) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class RealtimeResponse:
-    """One answer. `session` includes the changes that apply to this response alone.
-
-    `conversation_id` is None for a response outside the conversation. `metadata` is sent back from
-    `response.created` on, so that clients can match responses with requests.
-    """
+    """One answer, with the session as changed for it. `conversation_id` is None outside the
+    conversation. Clients match responses with requests by `metadata`."""
 
     id: str
     session: RealtimeSession
@@ -74,8 +70,7 @@ class RealtimeResponse:
     usage: dict[str, Any] | None = None  # clients read it in every response that has ended
 
     def end(self, status: ResponseStatus, **details: Any) -> None:
-        """Sets the final status. `details` are the `reason` of a response that is cancelled or
-        incomplete, or the `error` of a failed one."""
+        """Sets the final status; `details` are its `reason`, or the `error` of a failure."""
         self.status = status
         self.status_details = {"type": status, **details} if details else None
 
@@ -117,45 +112,31 @@ class OutputItem:
     def event(self, kind: type[OutputEvent], **fields: Any) -> OutputEvent:
         """Creates an event about the item; `fields` are the fields of that kind of event."""
         return kind(
-            response_id=self.response_id,
-            item_id=self.item.id,
-            output_index=self.index,
-            **fields,
+            response_id=self.response_id, item_id=self.item.id, output_index=self.index, **fields
         )
 
 
+@dataclass(eq=False, repr=False)
 class ActiveResponse:
     """A response from `response.created` to `response.done`."""
 
-    def __init__(
-        self,
-        send: Send,
-        response: RealtimeResponse,
-        feed: ItemFeed | None,
-        pace: WritingPace,
-    ) -> None:
-        """`feed` is None for a response outside the conversation."""
-        self.response = response
-        self.playback = Playback()
-        self.is_announced = asyncio.Event()
-        self.is_done = asyncio.Event()
-        self.answer: Answer | None = None
-        self._send = send
-        self._session = response.session
-        self._feed = feed
-        self._pace = pace
-        self._reason: CancelReason | None = None
-        self._work: asyncio.Task[None] | None = None
-        self._spoken: Part | None = None  # the text or speech of the message
-        self._output: list[OutputItem] = []
-        self._message: OutputItem | None = None
-        self._calls: dict[int, OutputItem] = {}  # by the index that the model gives
+    response: RealtimeResponse
+    _send: Send
+    _feed: ItemFeed | None  # None for a response outside the conversation
+    _pace: WritingPace
+    playback: Playback = field(default_factory=Playback)
+    is_announced: asyncio.Event = field(default_factory=asyncio.Event)
+    is_done: asyncio.Event = field(default_factory=asyncio.Event)
+    answer: Answer | None = None
+    _reason: CancelReason | None = None
+    _work: asyncio.Task[None] | None = None
+    _spoken: Part | None = None  # the text or speech of the message
+    _output: list[OutputItem] = field(default_factory=list)
+    _message: OutputItem | None = None
+    _calls: dict[int, OutputItem] = field(default_factory=dict)  # by the model's index
 
     async def run(self, begin: Begin, open_voice: OpenVoice) -> None:
-        """Generates the answer and sends all events, even if it fails or is cancelled.
-
-        Raises SessionEnded.
-        """
+        """Generates the answer, and always sends all events. Raises SessionEnded."""
         try:
             with tracing.traced("respond", attributes={"gen_ai.operation.name": "invoke_agent"}):
                 await self._work_on(begin, open_voice)
@@ -169,6 +150,10 @@ class ActiveResponse:
     def is_interrupted(self) -> bool:
         """Whether the user's speech cancelled the response."""
         return self._reason == "turn_detected"
+
+    @property
+    def _session(self) -> RealtimeSession:
+        return self.response.session
 
     def cancel(self, reason: CancelReason) -> None:
         """Stops the answer; `run` then sends its last events."""
@@ -265,8 +250,7 @@ class ActiveResponse:
         self, kind: type[events.OutputItemAdded | events.OutputItemDone], output: OutputItem
     ) -> None:
         item = to_wire(output.item)
-        event = kind(response_id=output.response_id, output_index=output.index, item=item)
-        await self._send(event)
+        await self._send(kind(response_id=output.response_id, output_index=output.index, item=item))
 
     async def _call(self, delta: dict[str, Any]) -> None:
         function = delta["function"]
@@ -336,8 +320,7 @@ class ActiveResponse:
         return {"type": "text", "text": text}
 
     def _forget_unheard(self) -> None:
-        """Cuts the message to what the user can have heard: the audio that was sent or, at the end
-        of the session, played."""
+        """Cuts the message to the audio that was sent or, at the end of the session, played."""
         spoken = self._spoken
         if spoken is None or not self._session.speaks or self.response.status == "completed":
             return
@@ -346,32 +329,25 @@ class ActiveResponse:
         spoken.cut(min(played_ms, spoken.audio_ms) if is_lost else spoken.audio_ms)
 
 
+@dataclass(eq=False, repr=False)
 class Responses:
     """The responses in progress: at most one in the conversation, and others outside it."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        feed: ItemFeed,
-        turns: UserTurns,
-        send: Send,
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
-        answered: Callable[[float], None],
-    ) -> None:
-        """Starts with no response. `answered` is called at the end of an answer, with the seconds
-        of audio that the client still has to play."""
-        self.settled = asyncio.Event()  # set while no turn waits for its text
+    _agent: Agent
+    _feed: ItemFeed
+    _turns: UserTurns
+    _send: Send
+    _spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    _answered: Callable[[float], None]
+    """Called at the end of an answer, with the seconds of audio that the client has yet to play."""
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # set while no turn lacks text
+    _pace: WritingPace = field(default_factory=WritingPace)
+    _running: dict[str, ActiveResponse] = field(default_factory=dict)
+    _active: ActiveResponse | None = None  # the response in the conversation
+    _is_pending: bool = False  # whether another response follows `_active`
+
+    def __post_init__(self) -> None:
         self.settled.set()
-        self._agent = agent
-        self._feed = feed
-        self._turns = turns
-        self._send = send
-        self._spawn = spawn
-        self._answered = answered
-        self._pace = WritingPace()
-        self._running: dict[str, ActiveResponse] = {}
-        self._active: ActiveResponse | None = None  # the response in the conversation
-        self._is_pending = False  # whether another response follows `_active`
 
     @property
     def is_busy(self) -> bool:
@@ -392,9 +368,7 @@ class Responses:
 
     async def respond(self, draft_of: str | None = None) -> None:
         """Begins a response to the last item, after the response in progress if there is one.
-
-        `draft_of` is the id of a turn whose draft becomes the answer.
-        """
+        `draft_of` is the id of a turn whose draft becomes the answer."""
         if self._active is None:
             await self._start(ResponseOptions(), draft_of, is_automatic=True)
             return
@@ -444,7 +418,7 @@ class Responses:
         conversation_id = self._agent.conversation_id if in_conversation else None
         response = RealtimeResponse(new_id("resp"), session, conversation_id, options.metadata)
         feed = self._feed if in_conversation else None
-        active = ActiveResponse(self._send, response, feed, self._pace)
+        active = ActiveResponse(response, self._send, feed, self._pace)
         self._agent.has_spoken = self._agent.has_spoken or session.speaks
         self._running[response.id] = active
         if in_conversation:
@@ -453,7 +427,7 @@ class Responses:
             self.hold()
         begin = partial(self._begin, session, items, draft_of)
         self._spawn(self._run(active, begin, draft_of), f"response {response.id}")
-        await active.is_announced.wait()  # no event of it may precede `response.created`
+        await active.is_announced.wait()  # `response.created` precedes its other events
 
     async def _run(self, active: ActiveResponse, begin: Begin, draft_of: str | None) -> None:
         try:
@@ -498,10 +472,7 @@ class Responses:
         require_request(window)
 
     def _read(self, references: Sequence[AnyItem | ItemReference]) -> list[Item]:
-        """Returns the items that a response reads in place of the conversation.
-
-        Raises ItemNotFound.
-        """
+        """Returns the items that a response reads. Raises ItemNotFound."""
         return [
             self._feed.items.find(item.id) if isinstance(item, ItemReference) else from_wire(item)
             for item in references

@@ -1,9 +1,5 @@
-"""Events that the server sends in the Realtime dialect, as frozen dataclasses with the wire's
-fields.
-
-Names are those of the GA version (openai-python's `types/realtime`). Of its 46 events, 11 are left
-out: those of MCP, of SIP, and two that only the beta sends.
-"""
+"""Events that the server sends in the Realtime dialect, named as in GA (openai-python's
+`types/realtime`). Of its 46 events, 11 are left out: those of MCP, of SIP, and two of the beta."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -65,8 +61,7 @@ def frame_of(event: ServerEvent) -> str:
 
 
 class ErrorEvent(ServerEvent, type="error"):
-    """An error. `error` has the `event_id` of the client's event, and as `param` the path of the
-    field at fault."""
+    """An error, with the client's `event_id`, and in `param` the path of the field at fault."""
 
     error: dict[str, Any]
 

@@ -1,8 +1,6 @@
-"""The session objects of the Realtime dialect (GA): their defaults, and how updates change them.
-
-An update is merged: objects field by field, lists and other values as a whole; null, "" and []
-clear a field. Fields without effect here, such as `tracing`, are kept and sent back.
-"""
+"""The session objects of the Realtime dialect (GA), and how updates change them: objects field by
+field, other values as a whole. null, "" and [] clear a field. Fields without effect here, such as
+`tracing`, are kept and sent back."""
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 from uuid import UUID
@@ -124,10 +122,8 @@ class SparseModel(LenientModel):
 
 
 class TranscriptionOptions(SparseModel, RedactFields):
-    """Options of the user's transcripts.
-
-    `language` takes precedence over `languages`; `model` and `delay` have no effect.
-    """
+    """Options of the user's transcripts. `language` takes precedence over `languages`; `model` and
+    `delay` have no effect."""
 
     model: Annotated[str, Field(max_length=MAX_MODEL_NAME)] | None = None
     language: Annotated[str, Field(max_length=35), AfterValidator(named_language)] | None = None
@@ -164,10 +160,7 @@ class NoiseReduction(SparseModel):
 
 
 class InputAudio(RequestModel):
-    """Options of the user's audio.
-
-    If `turn_detection` is None, the client commits turns and asks for responses itself.
-    """
+    """Options of the user's audio. Without `turn_detection`, the client commits turns."""
 
     format: Annotated[
         AudioFormat, BeforeValidator(lambda value: {} if value is None else value)
@@ -186,13 +179,12 @@ class OutputAudio(LenientModel):
     pronunciations: DictionaryNames = Field(default=(), exclude_if=lambda names: not names)
 
 
-class RealtimeAudio(LenientModel):
-    input: InputAudio = InputAudio()
-    output: OutputAudio = OutputAudio()
-
-
 class TranscriptionAudio(LenientModel):
     input: InputAudio = InputAudio()
+
+
+class RealtimeAudio(TranscriptionAudio):
+    output: OutputAudio = OutputAudio()
 
 
 class RealtimeTool(Tool):
@@ -349,10 +341,7 @@ def new_session(
 
 
 def merged(session: S, update: dict[str, Any], *, voice_frozen: bool = False) -> S:
-    """Returns the session after a `session.update`.
-
-    Raises RealtimeFault about a wrong field, or about a change of the voice if `voice_frozen`.
-    """
+    """Returns the updated session. Raises RealtimeFault for a wrong field or a frozen voice."""
     kind = update.get("type")
     if kind in ("realtime", "transcription") and kind != session.type:
         message = f"Passing a {kind} session update event to a {session.type} session is not"

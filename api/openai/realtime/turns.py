@@ -128,15 +128,11 @@ class TurnOptions:
 
 
 class UserTurns:
-    """The turn in progress, and the ended turns that wait for their text.
-
-    Methods return effects for the caller to carry out in order, and have no side effects.
-    """
+    """The turn in progress, and the ended turns that wait for their text. Methods return effects
+    for the caller to carry out in order, and have no side effects."""
 
     def __init__(
-        self,
-        make_id: Callable[[str], str] = new_id,
-        clock: Callable[[], float] = time.monotonic,
+        self, make_id: Callable[[str], str] = new_id, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.options = TurnOptions()
         self._make_id = make_id
@@ -218,8 +214,8 @@ class UserTurns:
         return [timeout, CommitItem(item), *([Respond()] if self.options.creates_response else ())]
 
     def response_began(self, response_id: str, *, is_automatic: bool) -> None:
-        """Notes the response in progress. A turn that the user has begun already holds it if it is
-        automatic, not requested by the client."""
+        """Notes the response in progress. If it is automatic, not requested by the client, a turn
+        that the user has already begun holds it."""
         self._response_id = response_id
         turn = self._turn or (self._ended[-1] if self._ended else None)
         if is_automatic and turn is not None and self.options.interrupts:

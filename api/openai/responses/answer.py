@@ -1,7 +1,4 @@
-"""The response object of the Responses dialect, and the events that build it.
-
-Events come item by item: each item ends before the next begins, as OpenAI's clients require.
-"""
+"""The response object of the Responses dialect, and the events that build it, item by item."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
@@ -193,8 +190,7 @@ class ResponseWriter:
         match item:
             case OutputCall():
                 item.arguments = text
-                name = item.name
-                yield self._event("function_call_arguments.done", name=name, arguments=text)
+                yield self._event("function_call_arguments.done", name=item.name, arguments=text)
             case OutputMessage():
                 item.content = [OutputText(text=text)]
                 yield self._event("output_text.done", content_index=0, text=text, logprobs=[])

@@ -14,13 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, mode
 
 from api.http.bodies import RequestModel
 from api.http.errors import ApiError
-from api.native.chat.schemas import (
-    MAX_MESSAGES,
-    CallArguments,
-    RefusalPart,
-    joins,
-    without_parts,
-)
+from api.native.chat.schemas import MAX_MESSAGES, CallArguments, RefusalPart, joins, without_parts
 from models.llm.base import ChatMessage
 from pipelines.chat.history import SavedAnswer, TurnName
 from pipelines.chat.pipeline import Completion
@@ -58,8 +52,7 @@ PartList = Annotated[
     list[Annotated[TextContent | RefusalPart, Field(discriminator="type")]], Field(min_length=1)
 ]
 ContentText = Annotated[
-    str,
-    BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList),
+    str, BeforeValidator(joins("input_text", "output_text"), json_schema_input_type=str | PartList)
 ]
 
 
@@ -151,11 +144,8 @@ def referenced(items: Sequence[ResponseItem]) -> set[TurnName]:
 def to_messages(
     items: Sequence[ResponseItem], answers: Mapping[TurnName, SavedAnswer]
 ) -> list[ChatMessage]:
-    """Converts items to the messages of a chat, instructions first.
-
-    `answers` has the answers of all referenced turns. Calls become part of the answer before them.
-    Raises ApiError(not_found).
-    """
+    """Converts items to the messages of a chat, instructions first; calls join the answer before
+    them. `answers` has the answers of all referenced turns. Raises ApiError(not_found)."""
     messages: list[ChatMessage] = []
 
     def call(item: dict[str, Any]) -> None:
@@ -172,8 +162,7 @@ def to_messages(
                 function = {"name": item.name, "arguments": item.arguments}
                 call({"id": item.call_id, "type": "function", "function": function})
             case CallOutput():
-                extra = {"tool_call_id": item.call_id}
-                messages.append(ChatMessage("tool", item.output, extra))
+                messages.append(ChatMessage("tool", item.output, {"tool_call_id": item.call_id}))
             case StoredItem():
                 prefix, turn, number = _reference(item)
                 answer = answers.get(turn)

@@ -68,8 +68,7 @@ async def read_response(response_id: str, principal: PrincipalDep, chat: ChatDep
     writer = ResponseWriter(response, response_id.removeprefix("resp_"))
     calls = ({"index": number, **call} for number, call in enumerate(saved.calls))
     writer.push(GenerationDelta(saved.text, tool_calls=tuple(calls)))
-    usage = replace(saved.usage, cached_tokens=kept["cached_tokens"])
-    writer.end(kept["finish_reason"], usage)
+    writer.end(kept["finish_reason"], replace(saved.usage, cached_tokens=kept["cached_tokens"]))
     return response
 
 
@@ -82,10 +81,7 @@ class ItemQuery(CursorQuery):
     summary="List the input items of a stored response",
 )
 async def list_input_items(
-    response_id: str,
-    principal: PrincipalDep,
-    chat: ChatDep,
-    query: Annotated[ItemQuery, Query()],
+    response_id: str, principal: PrincipalDep, chat: ChatDep, query: Annotated[ItemQuery, Query()]
 ) -> CursorPage[InputItem]:
     """Returns what the response read: its input, and the turns that it continues. Instructions are
     not stored."""

@@ -1,5 +1,4 @@
-"""The WebSocket of the Responses dialect: `response.create` events, answered one after another with
-the events of a stream."""
+"""The WebSocket of the Responses dialect, which answers `response.create` events in turn."""
 
 import asyncio
 from collections import deque
@@ -45,9 +44,7 @@ CODES = {  # error codes of sockets that the service closes; others mean "connec
 
 
 class UnstoredResponses:
-    """The conversations of a socket's last responses that are not stored, by response id. Beyond
-    KEPT_TOKENS, the oldest are forgotten.
-    """
+    """Conversations of unstored responses, by response id; beyond KEPT_TOKENS, the oldest go."""
 
     def __init__(self) -> None:
         self._conversations: dict[str, tuple[ChatMessage, ...]] = {}
@@ -156,8 +153,7 @@ class ResponsesConversation(Conversation):
     async def _enqueue(self, request: SocketRequest) -> None:
         if len(self._waiting) >= MAX_WAITING:
             message = f"{MAX_WAITING} requests wait already; wait for their responses"
-            error = ApiError("concurrency_limit", message)
-            await self._send(request, [_error_event(error)])
+            await self._send(request, [_error_event(ApiError("concurrency_limit", message))])
             return
         self._waiting.append(request)
         if self._active is None:
@@ -266,10 +262,7 @@ class ResponsesConversation(Conversation):
 
 
 def _body_of(event: dict[str, Any]) -> ResponsesBody:
-    """Validates the fields of a request; `stream` has no meaning here.
-
-    Raises ApiError.
-    """
+    """Validates the fields of a request; `stream` has no meaning here. Raises ApiError."""
     if event.pop("generate", None) is False:
         message = "generate: a response without an answer is not supported; omit it"
         raise ApiError("validation_error", message, param="generate")
@@ -296,11 +289,6 @@ def _fault(error: ApiError, stream_id: str | None) -> ClientFault:
 routes = socket_routes(
     PATH,
     SocketRoute(
-        "chat",
-        ResponsesConversation,
-        ("chat",),
-        visitors=True,
-        greets=False,
-        has_get=False,
+        "chat", ResponsesConversation, ("chat",), visitors=True, greets=False, has_get=False
     ),
 )

@@ -36,11 +36,8 @@ async def to_chat_request(
     saves: bool,
     earlier: tuple[ChatMessage, ...] | None = None,
 ) -> ChatRequest:
-    """Makes the request of the turn.
-
-    It continues `earlier` messages if they are given, and otherwise the stored response that the
-    body names. Raises ApiError.
-    """
+    """Makes the request of a turn, which continues the `earlier` messages or else the stored
+    response that the body names. Raises ApiError."""
     previous: TurnName | tuple[None, None] = (None, None)
     if body.previous_response_id is not None and earlier is None:
         previous = turn_of(body.previous_response_id, PREVIOUS)
@@ -68,10 +65,7 @@ async def to_chat_request(
 
 
 async def start(request: ChatRequest, chat: ChatServices) -> tuple[Completion, ResponseWriter]:
-    """Begins the answer; returns it with the writer of its response.
-
-    Raises ApiError or the errors of `ChatPipeline.start`.
-    """
+    """Begins the answer, with its writer. Raises ApiError or as `ChatPipeline.start`."""
     try:  # an error before the first piece still sets the HTTP status
         completion = await chat.completions.start(request)
     except ChatNotFound:

@@ -28,8 +28,7 @@ MAGIC = (b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1a\x45\xdf\xa3")  # of container
 
 
 class ReceivePacer:
-    """Limits the audio received within `window_s` seconds to `max_speed` times real time. Pieces
-    are counted in slots of one second."""
+    """Limits the audio received within `window_s` seconds to `max_speed` times real time."""
 
     def __init__(self, max_speed: float, window_s: float) -> None:
         self._allowed_s = max_speed * window_s
@@ -95,7 +94,7 @@ class AudioInput:
         self._limits = limits
         self._audio = LiveAudio()
         self._pace = ReceivePacer(limits.max_speed, limits.speed_window_s)
-        self.texts: list[tuple[str, str]] = []  # of finals, with their languages
+        self.texts: list[tuple[str, str]] = []  # texts of finals, and their languages
         self.failure: EngineError | None = None
 
     @property
@@ -110,11 +109,9 @@ class AudioInput:
         width: int = 2,
         channels: int = 1,
     ) -> None:
-        """Takes audio with samples of `width` bytes, and waits while the inbox is full.
-
-        Ends the session if the client is too fast, or the service cannot keep up. Raises
-        InsufficientCredit, and then drops the audio.
-        """
+        """Takes audio with samples of `width` bytes, and waits while the inbox is full. Ends the
+        session if the client is too fast, or the service cannot keep up. Raises InsufficientCredit;
+        the audio is then dropped."""
         before_s = self._audio.received_s
         if not before_s and (container := container_of(data, encoding)):
             self._session.end(
@@ -149,10 +146,7 @@ class AudioInput:
         self.inbox.put(pcm)
 
     async def wait_until_processed(self) -> bool:
-        """Waits until the audio so far is processed, since a client may send it faster.
-
-        Ends the session and returns False if the service cannot keep up.
-        """
+        """Waits until the audio so far is processed; False if too late, which ends the session."""
         processed = asyncio.Event()
         self.inbox.put(processed)
         try:

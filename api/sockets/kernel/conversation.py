@@ -30,11 +30,9 @@ class SessionEnded(Exception):
 
 
 class Conversation(Protocol):
-    """One protocol on one socket. The session calls the methods one at a time.
-
-    While a `receive_` method runs, nothing is read, not even a pong or a disconnect. It may wait
-    some seconds (backpressure); longer work goes to `SocketSession.spawn`.
-    """
+    """One protocol on one socket, whose methods are called one at a time. While a `receive_` method
+    runs, nothing is read, not even a disconnect: it may wait some seconds (backpressure), but
+    longer work goes to `SocketSession.spawn`."""
 
     @property
     def is_busy(self) -> bool:
@@ -42,8 +40,7 @@ class Conversation(Protocol):
         return False
 
     async def opened(self) -> None:
-        """Runs after the hello messages, before the first message of the client. The default does
-        nothing."""
+        """Runs after the hello messages, before the client's first message."""
         return
 
     async def receive_text(self, text: str) -> None:
@@ -55,8 +52,8 @@ class Conversation(Protocol):
         raise ClientFault("binary messages have no meaning here; send JSON as text")
 
     def timed_out(self, message: str, code: int) -> bool:
-        """Whether, after a timeout, the conversation itself ends the session with that error, once
-        it has sent all pending events. Otherwise the session ends at once, which is the default."""
+        """Whether the conversation ends the session itself after this timeout, once its pending
+        events are sent. Otherwise, the session ends at once."""
         return False
 
     async def closed(self) -> None:
@@ -100,8 +97,7 @@ def parse_spoken(text: str) -> dict[str, Any]:
 
 
 def checked(shape: type[M], value: Any, name: str = "") -> M:
-    """Validates a value, which errors call `name`. Raises ClientFault, which names the field at
-    fault and its limit."""
+    """Validates a value; errors call it `name`. Raises ClientFault."""
     try:
         return shape.model_validate(value)
     except ValidationError as error:

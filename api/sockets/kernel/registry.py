@@ -43,15 +43,11 @@ class SocketRegistry:
         return len(self.live) / self.at_most
 
     async def admit(self, principal: Principal, refused_as: str = "socket") -> Lease:
-        """Acquires a lease for a session of a workspace; leases are counted across all gateways. A
-        refusal for lack of places counts as `refused_as`.
-
-        A workspace may have at most as many sessions in this process as remain free, so that some
-        are left for others. Raises ApiError(concurrency_limit) or ApiError(overloaded).
-        """
+        """Acquires a lease for a session of a workspace, counted across all gateways. In this
+        process, a workspace may have only as many sessions as remain free. A refusal for lack of
+        places counts as `refused_as`. Raises ApiError(concurrency_limit or overloaded)."""
         key = f"sockets:{principal.workspace_id}"
-        free = self.at_most - self.shared.held
-        if not _SHARE.allows(self.shared.held_under(key), free):
+        if not _SHARE.allows(self.shared.held_under(key), self.at_most - self.shared.held):
             metrics.overload_refusals.labels(refused_as).inc()
             raise ApiError("overloaded", "too many sessions are open; try again in a moment")
         limits = self.plans.limits_of(principal.plan, is_owner=principal.is_owner)
@@ -77,11 +73,8 @@ class SocketRegistry:
             self._recheck = None
 
     async def drain(self, grace_s: float, code: int, message: str, busy_s: float = 0.0) -> None:
-        """Refuses new sessions, and ends live ones after `grace_s` seconds.
-
-        Busy sessions end when they are idle, at the latest `busy_s` seconds after the call. Returns
-        once all sessions have ended.
-        """
+        """Refuses new sessions, ends idle ones after `grace_s` seconds and busy ones once they are
+        idle, or `busy_s` seconds after the call. Returns when all have ended."""
         self.draining = True
         await self._until_empty(grace_s)
         until = asyncio.get_running_loop().time() + busy_s - grace_s

@@ -173,8 +173,7 @@ async def registered(
     path: str,
     started: float,
 ) -> None:
-    """Runs a session as one of the process's sessions, with their metrics and log. `started` is the
-    time of the handshake by `time.perf_counter`."""
+    """Runs a session, with its metrics and log. `started` is the handshake's perf_counter time."""
     sockets.add(session)
     try:
         with metrics.sockets_live.labels(service).track_inprogress():

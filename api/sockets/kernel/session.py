@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import InitVar, dataclass
 from typing import Any, Protocol, TypeAlias
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.requests import HTTPConnection
 from starlette.types import Message
 from starlette.types import Scope as ConnectionScope
 from starlette.websockets import WebSocketDisconnect
@@ -22,7 +22,6 @@ from pipelines.tasks import TaskSet
 from pipelines.tts.session import Frame
 
 logger = logging.getLogger(__name__)
-
 
 SecretSession: TypeAlias = dict[str, Any]
 """Configuration of the session that a client secret opens."""
@@ -40,15 +39,6 @@ class SocketTransport(Protocol):
     """An accepted WebSocket, or another connection with messages of the same form."""
 
     scope: ConnectionScope
-
-    @property
-    def query_params(self) -> QueryParams: ...
-
-    @property
-    def path_params(self) -> dict[str, Any]: ...
-
-    @property
-    def headers(self) -> Headers: ...
 
     async def receive(self) -> Message: ...
 
@@ -120,10 +110,11 @@ class SocketSession:
     secret_session: SecretSession | None
 
     def __post_init__(self, make: Callable[["SocketSession"], Conversation]) -> None:
-        self.query = self._websocket.query_params
-        self.path_params = self._websocket.path_params
-        self.subprotocols: list[str] = self._websocket.scope["subprotocols"]
-        self.headers = self._websocket.headers
+        handshake = HTTPConnection(self._websocket.scope)
+        self.query = handshake.query_params
+        self.path_params = handshake.path_params
+        self.subprotocols: list[str] = handshake.scope["subprotocols"]
+        self.headers = handshake.headers
         self.ended = False
         self.received = 0  # messages
         self.sent = 0
@@ -241,8 +232,7 @@ class SocketSession:
                 logger.exception("conversation_not_closed")
 
     async def _abandon_after(self, client_left: asyncio.Event) -> None:
-        """Ends the session when the client leaves; `receive` would not notice while an earlier
-        message is handled."""
+        """Ends the session when the client leaves, even while an earlier message is handled."""
         await client_left.wait()
         await asyncio.sleep(0)  # if a close frame was read, its code takes precedence
         self.abandon()

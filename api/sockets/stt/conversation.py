@@ -65,8 +65,7 @@ Languages = Annotated[list[Annotated[str, Field(max_length=40)]], Field(max_leng
 
 
 class StartConfig(STTClientMessage, RecognitionFields[bool]):
-    """Options of a session. `encoding` and `sample_rate` have no effect, since each audio message
-    has its own."""
+    """Options of a session. Audio messages have their own `encoding` and `sample_rate`."""
 
     encoding: SocketEncoding = "mulaw"
     sample_rate: LiveSampleRate = 8000
@@ -286,8 +285,7 @@ class UtteranceListener(SocketListener):
     async def emit(self, event: LiveEvent) -> None:
         match event:
             case LiveSpeechStarted():
-                started = stt_event("speech_started", timestamp=round(event.at_s, 3))
-                await self._socket.send(started)
+                await self._socket.send(stt_event("speech_started", timestamp=round(event.at_s, 3)))
             case FailedUtterance():
                 message = f"sentence {event.sentence_id}: {to_api_error(event.error).message}"
                 await self._socket.send(self._stream.error(message))

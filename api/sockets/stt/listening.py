@@ -1,5 +1,4 @@
-"""Live recognition on the sockets of all dialects: takes the audio of each channel, charges it, and
-passes the events of its recognition on."""
+"""Live recognition on the sockets of all dialects: audio, its charge, and recognition events."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -36,8 +35,7 @@ class SocketListener(ABC):
     def __init__(
         self, socket: SocketSession, speech: SpeechServices, ended: Callable[[], Awaitable[None]]
     ) -> None:
-        """Takes no audio before `start`. `ended` is awaited after the last event of a channel whose
-        audio has ended."""
+        """Takes no audio before `start`. `ended` is awaited after the channel's last event."""
         self.input = AudioInput(socket, speech.billing, speech.live_transcription.limits)
         self.options = SessionOptions()
         self.processed_s = 0.0  # length of the audio that was processed
@@ -77,15 +75,11 @@ class SocketListener(ABC):
         self.listen(await self.prepared(options))
 
     async def prepared(self, options: SessionOptions) -> SessionOptions:
-        """Returns options with the engine's language codes, known speakers and the owner.
-
-        Raises InvalidRequest for a language, NotFound or InsufficientScope for a speaker, or
-        EngineError.
-        """
+        """Returns options with the engine's language codes, known speakers and the owner. Raises
+        InvalidRequest, NotFound or InsufficientScope for a wrong option, or EngineError."""
         principal = self._socket.principal
         recognition = options.recognition
-        live = self._speech.live_transcription
-        codes = await live.engine_languages(recognition.languages)
+        codes = await self._speech.live_transcription.engine_languages(recognition.languages)
         speakers = None
         if recognition.labels_speakers:
             speakers = await self._speech.speakers.options(
@@ -175,8 +169,7 @@ class SocketListener(ABC):
 
 
 class ListeningConversation(Conversation):
-    """Base class of conversations that recognise speech. A dialect's subclass reads the messages,
-    and its listeners write the events."""
+    """Base class of conversations that recognise speech, whose listeners write the events."""
 
     silence: tuple[float, str, int]
     """Seconds without a message after which the session ends, error message, and close code."""
@@ -198,13 +191,11 @@ class ListeningConversation(Conversation):
 
     @abstractmethod
     async def handle(self, text: str) -> bool:
-        """Handles a text message, and returns whether it ends the stream. Raises InsufficientCredit
-        or ClientFault."""
+        """Returns whether a message ends the stream. Raises InsufficientCredit or ClientFault."""
 
     @abstractmethod
     async def accept(self, data: bytes) -> bool:
-        """Takes audio, and returns whether it ends the stream. Raises InsufficientCredit or
-        ClientFault."""
+        """Returns whether audio ends the stream. Raises InsufficientCredit or ClientFault."""
 
     async def summarise(self) -> None:
         """Sends the last event, if the dialect has one."""
@@ -247,7 +238,7 @@ class ListeningConversation(Conversation):
             self.socket.finish(self._close_code)
 
     def timed_out(self, message: str, code: int) -> bool:
-        """Sends a client that has fallen silent the text of its audio before the error."""
+        """Sends a silent client the text of its audio before the error."""
         if message != self.silence[1]:
             return False
         if self._is_taking:  # a piece that is charged, but not recognised yet
@@ -290,8 +281,7 @@ class ListeningConversation(Conversation):
             await self._finish(whole=False)
 
     async def _accept_decoded(self, decoded: AsyncIterator[Samples]) -> bool:
-        """Passes decoded audio on. Sends an error and returns False if the decoder failed. Raises
-        InsufficientCredit."""
+        """Passes decoded audio on; returns False after a failure. Raises InsufficientCredit."""
         limits = self.speech.live_transcription.limits
         max_bytes = limits.max_speed * limits.speed_window_s * STT_SAMPLE_RATE * 2
         buffers = [bytearray() for _ in self.listeners]  # joined, since each `accept` may wait

@@ -1,5 +1,4 @@
-"""Contexts of speech on the sockets of dialects, and automatic flushes of their buffers for clients
-that do not flush each sentence."""
+"""Contexts of speech on the sockets of dialects, and automatic flushes of their buffers."""
 
 import asyncio
 from dataclasses import dataclass

@@ -23,12 +23,7 @@ from api.sockets.tts.events import (
 )
 from pipelines.audio.encode.formats import AudioEncoding, open_socket_encoder, usable_pair
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import (
-    MAX_CONTEXTS,
-    ContextFault,
-    SpeakingContext,
-    SpeechStream,
-)
+from pipelines.tts.session import MAX_CONTEXTS, ContextFault, SpeakingContext, SpeechStream
 
 ENCODINGS = get_args(AudioEncoding)
 SAMPLE_RATES = (8000, 16_000, 24_000, 48_000)
@@ -114,8 +109,7 @@ class TtsConversation(ContextsConversation):
         return fault
 
     def _find(self, message: TTSClientMessage) -> SpeakingContext:
-        """Finds the context that a message names. If only one is open, the id may be left out.
-        Raises ClientFault."""
+        """Finds the context of a message; the only open one needs no id. Raises ClientFault."""
         context_id = message.context_id
         context = self.contexts.find(context_id)
         if context is not None:
@@ -130,8 +124,7 @@ class TtsConversation(ContextsConversation):
 
 
 def _format_of(config: AudioConfig) -> tuple[AudioEncoding, int]:
-    """Returns the encoding and sample rate (Hz); their combination is checked later. Raises
-    ClientFault if either is not supported."""
+    """Returns the encoding and sample rate (Hz). Raises ClientFault if one is not supported."""
     encoding = config.audio_encoding
     rate = config.sample_rate_hertz
     if encoding not in ENCODINGS:

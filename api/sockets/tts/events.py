@@ -45,7 +45,7 @@ class LenientModel(RequestModel):
 
 
 class TTSClientMessage(LenientModel):
-    """Base class of the client's messages: a message is one key, and this is its value."""
+    """Base class of the client's messages. A message has one key, whose value has these fields."""
 
     context_id: str | None = Field(default=None, max_length=256)
 

@@ -23,14 +23,7 @@ from benchmarks.harness.recognition import bare_engine
 from benchmarks.harness.recordings import read_pcm
 from benchmarks.harness.report import begin, parser
 from benchmarks.harness.speech import KEPT, SENTENCES_FILE, KeptResults, voices
-from benchmarks.tts.languages import (
-    ESPEAK_NAMES,
-    LISTENING_HZ,
-    espeak_voices,
-    listen,
-    plain,
-    speak,
-)
+from benchmarks.tts.languages import ESPEAK_NAMES, LISTENING_HZ, espeak_voices, listen, plain, speak
 from configs.load import load_yaml
 from configs.schema.voices import VoicesConfig
 from models.audio import Pcm
@@ -80,12 +73,7 @@ def transcripts_of(name: str, language: str, text: str, speech: Path) -> dict[st
     request = TranscriptionRequest(pcm, language, speech=((0, len(pcm)),))
     (transcript,) = bare_engine().transcribe([request])
     written = " ".join(segment.text for segment in transcript.segments)
-    return {
-        "language": language,
-        "text": text,
-        WAYS[0]: listen(pcm, language),
-        WAYS[1]: written,
-    }
+    return {"language": language, "text": text, WAYS[0]: listen(pcm, language), WAYS[1]: written}
 
 
 def recording_or_speech(name: str, language: str, text: str, speech: Path) -> Pcm:

@@ -1,8 +1,5 @@
-"""Bounds the ambiguity of a schema's alternatives.
-
-An engine follows all parses of an answer at once. Alternatives that begin alike double their
-number, without bound inside a recursive schema.
-"""
+"""Bounds the ambiguity of a schema's alternatives. An engine follows all parses of an answer at
+once. Alternatives that begin alike double their number, without bound inside a recursive schema."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -125,11 +122,8 @@ def overlaps(
     parts: list[list[Alternative]], budget: WorkBudget
 ) -> Iterator[tuple[int, Alternative, Alternative]]:
     """Finds alternatives with an answer that may also be valid for an alternative of another part.
-
-    Yields the number of the part, the alternative, and the other alternative.
-
-    Listed values are compared as a set, and only the other alternatives in pairs.
-    """
+    Yields the number of the part, the alternative, and the other alternative. Listed values are
+    compared as a set, and only the other alternatives in pairs."""
     leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
     owners: dict[str, tuple[int, Alternative]] = {}
     for number, leaf in leaves:

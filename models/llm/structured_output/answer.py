@@ -38,11 +38,9 @@ def answer_grammar(
     request: GenerationRequest, bounds: Bounds = NARROW, budget: WorkBudget | None = None
 ) -> Grammar | None:
     """Compiles the grammar of the answer; None when it is not constrained. Cached by a digest.
-
     Raises SchemaError for a schema that is not supported, SchemaTooLarge beyond a bound, or
-    SchemaTooSlow beyond the budget. The latter refusal is cached as SchemaTooLarge, only for
-    REFUSED_S: on a busy machine the same work takes longer.
-    """
+    SchemaTooSlow beyond the budget. The latter is cached as SchemaTooLarge, only for REFUSED_S: on
+    a busy machine the same work takes longer."""
     if not may_call_tools(request) and request.response_format is None:
         return None
     entry = _entry_of(request, bounds)
@@ -116,7 +114,6 @@ def _entry_of(request: GenerationRequest, bounds: Bounds) -> _CacheEntry:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _entry(digest: bytes) -> _CacheEntry:
-    del digest
     return _CacheEntry()
 
 
@@ -198,10 +195,8 @@ def _only_enforced(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _text_or(calls: Node, build: GrammarBuilder) -> Node:
     """Derives text of any length without the marker, then perhaps a marker and calls; unambiguous.
-
     It has a state per matched character of the marker. `<` occurs only as the first, so a mismatch
-    restarts.
-    """
+    restarts."""
     states = [build.nonterminal() for _ in MARK]
     following = [*states[1:], calls]
     restart = build.sequence(build.text(MARK[0]), states[1])

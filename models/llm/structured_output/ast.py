@@ -16,21 +16,17 @@ from typing import Any, TypeVar
 from models.errors import InvalidEngineRequest
 
 MAX_GRAMMAR_CHARS = 200_000  # size as GBNF, estimated from the number of parts of productions
-# CPU time to compile a grammar: usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s.
-MAX_CPU_S = 1.5
+MAX_CPU_S = 1.5  # to compile a grammar; usual ones take 1 to 10 ms, 5,000 values 0.1 to 0.7 s
 MAX_PLACE = 80  # characters of a place in messages
 MAX_REPEATS = 20_000  # sum over all repetitions, because llama.cpp expands them
 
-Ranges = list[tuple[int, int]]
-"""Code points, ends included."""
-
+Ranges = list[tuple[int, int]]  # code points, ends included
 LAST_CODE_POINT = 0x10FFFF
 _PART = 5  # estimated characters per part of a production
 _STEPS_PER_CHECK = 32
 _WORK_S = 0.001  # work between two rests
 _SURROGATES = (0xD800, 0xDFFF)
-# A set of characters is represented by the first of these that it contains.
-_USUAL = "a0A-_.x1 9zZ:/"
+_USUAL = "a0A-_.x1 9zZ:/"  # the first of these in a set of characters represents the set
 
 N = TypeVar("N", bound="Node")
 
@@ -57,12 +53,9 @@ def at_place(place: str) -> Iterator[None]:
 
 
 class WorkBudget:
-    """Budget of CPU time for compiling a grammar, whose schemas are untrusted.
-
-    Every loop over a schema spends steps. Any thread may set `cancelled`. With `rests` the thread
-    sleeps as long as it works, a millisecond at a time: while it works, it holds the GIL, and the
-    streams wait.
-    """
+    """Budget of CPU time for compiling a grammar, whose schemas are untrusted. Every loop over a
+    schema spends steps. Any thread may set `cancelled`. With `rests` the thread sleeps as long as
+    it works, a millisecond at a time: while it works, it holds the GIL, and the streams wait."""
 
     def __init__(self, cpu_s: float = MAX_CPU_S, *, rests: bool = False) -> None:
         self.cancelled = False
@@ -90,11 +83,7 @@ class WorkBudget:
 
 
 class Node:
-    """A part of a production.
-
-    `min_bytes`, set by Grammar, is the length of the shortest text that it derives, in bytes of
-    UTF-8.
-    """
+    """A part of a production. Grammar sets `min_bytes`, the size of its shortest text in UTF-8."""
 
     __slots__ = ("min_bytes", "parts")
 
@@ -138,8 +127,7 @@ class CharSet(Node):
     def __init__(self, *ranges: tuple[int, int]) -> None:
         super().__init__()
         ends = (f"{_code(low)}-{_code(high)}" if low < high else _code(low) for low, high in ranges)
-        self.token = f"[{''.join(ends)}]"
-        """The set in the notation that GBNF, Python and Rust share."""
+        self.token = f"[{''.join(ends)}]"  # in the notation that GBNF, Python and Rust share
         self.has = re.compile(self.token).match
         self.sample = next(filter(self.has, _USUAL), chr(ranges[0][0]))
 
@@ -151,10 +139,7 @@ class Sequence(Node):
 
 
 class Alternation(Node):
-    """A choice: derives one of its parts.
-
-    The parts of a nonterminal are defined later, so that they can refer to it.
-    """
+    """A choice of one of its parts; those of a nonterminal are set later, and can refer to it."""
 
     __slots__ = ()
 
@@ -184,8 +169,7 @@ class Repeat(Node):
         return self.least * self.item.min_bytes if self.least else 0
 
 
-EMPTY: Node = Sequence()
-"""Derives the empty text."""
+EMPTY: Node = Sequence()  # derives the empty text
 
 
 class GrammarBuilder:
@@ -212,9 +196,8 @@ class GrammarBuilder:
 
     def all_but(self, characters: str) -> Node:
         """Builds a set of all characters except these."""
-        return self.char_set(
-            without([(0, LAST_CODE_POINT)], [(ord(c), ord(c)) for c in characters])
-        )
+        holes = [(ord(character), ord(character)) for character in characters]
+        return self.char_set(without([(0, LAST_CODE_POINT)], holes))
 
     def sequence(self, *parts: Node) -> Node:
         parts = tuple(part for part in parts if part is not EMPTY)
@@ -224,9 +207,9 @@ class GrammarBuilder:
 
     def choice(self, *parts: Node) -> Node:
         parts = tuple(dict.fromkeys(parts))
-        return (
-            parts[0] if len(parts) == 1 else self._unique(_PART * len(parts), Alternation, *parts)
-        )
+        if len(parts) == 1:
+            return parts[0]
+        return self._unique(_PART * len(parts), Alternation, *parts)
 
     def nonterminal(self) -> Alternation:
         """Builds a choice that is unequal to all others; `define` sets its parts later."""
@@ -251,10 +234,8 @@ class GrammarBuilder:
         return self.repeat(item, 0, 1)
 
     def one_of(self, texts: list[str]) -> Node:
-        """Builds a choice of texts as a trie of their common prefixes.
-
-        It has a single parse of each text, so that the engine never follows many at once.
-        """
+        """Builds a choice of texts as a trie of their common prefixes. It has a single parse of
+        each text, so that the engine never follows many at once."""
         if len(texts) == 1:
             return self.text(texts[0])
         prefix = os.path.commonprefix(texts)
@@ -281,10 +262,7 @@ class Grammar:
     """Grammar of valid answers: all texts that `root` derives."""
 
     def __init__(self, root: Node, budget: WorkBudget, calls: Node | None = None) -> None:
-        """`calls` derives what follows the marker of tool calls, if the rest is free text.
-
-        Raises SchemaError if some answer could not be completed.
-        """
+        """`calls` follow a marker in free text. Raises SchemaError if some answer has no end."""
         self.root = root
         self.calls = calls
         self.nodes = post_order(root)

@@ -1,7 +1,5 @@
-"""Compiles grammars in a thread of an engine, beside its streams.
-
-The queue is bounded, each grammar has a budget of CPU time, and work ends with its caller.
-"""
+"""Compiles grammars in a thread of an engine, beside its streams. The queue is bounded, each
+grammar has a budget of CPU time, and work ends with its caller."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,11 +19,8 @@ T = TypeVar("T")
 
 
 class GrammarCompiler:
-    """Thread with a queue in which owners take turns.
-
-    A tenant's schemas thus delay those of another by at most one. There is a single thread, because
-    under the GIL a second one would delay the streams.
-    """
+    """Thread with a queue in which owners take turns, so that a tenant's schemas delay another's by
+    at most one. A second thread would delay the streams, because of the GIL."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
@@ -33,10 +28,8 @@ class GrammarCompiler:
         self._slots = FairSlots(1)
 
     async def run(self, owner: str, compile_: Callable[[WorkBudget], T]) -> T:
-        """Runs `compile_` in the thread; cancelling the caller cancels the work.
-
-        Raises what it raises, or EngineOverloaded when the queue or the owner's share is full.
-        """
+        """Runs `compile_` in the thread; cancelling the caller cancels the work. Raises what it
+        raises, or EngineOverloaded when the queue or the owner's share is full."""
         if not _SHARE.allows(self._owners.count(owner), MAX_WAITING - len(self._owners)):
             raise EngineOverloaded("too many schemas and tools wait to be compiled")
         budget = WorkBudget(rests=True)

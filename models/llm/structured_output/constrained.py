@@ -41,14 +41,12 @@ class ConstrainedAnswers:
     ) -> ConstrainedAnswer | None:
         """Compiles a request's constraint; None when the answer is free. Raises SchemaError.
 
-        Tools that are not strict may keep only a part of their schemas: see `compile_enforced`.
-
-        The grammar is our own, so that it agrees with ParserState. llguidance compiles schemas that
-        our compiler does not support (such as with `patternProperties`): such an answer obeys its
-        schema, but is cut off when its tokens are spent. llguidance does not get schemas that are
-        too large, because its work can neither be cancelled nor bounded.
-
-        Takes some milliseconds, up to a second for a large schema.
+        Takes some milliseconds, up to a second for a large schema. `compile_enforced` may reduce
+        the schemas of tools that are not strict. The grammar is our own, so that it agrees with
+        ParserState. llguidance compiles schemas that our compiler does not support (such as with
+        `patternProperties`): such an answer obeys its schema, but is cut off when its tokens are
+        spent. llguidance does not get schemas that are too large, because its work can neither be
+        cancelled nor bounded.
         """
         return compile_enforced(request, partial(self._constrain, budget=budget))
 

@@ -1,9 +1,6 @@
-"""Compiles JSON schemas (draft 2020-12) to grammars for JSON in one line.
-
-The grammar derives what the schema allows or less: properties in their order, and strings, lists
-and depths up to bounds that depend on the engine. Keywords that are not supported are refused by
-name.
-"""
+"""Compiles JSON schemas (draft 2020-12) to grammars for JSON in one line. The grammar derives what
+the schema allows or less: properties in their order; strings, lists and depths up to bounds that
+depend on the engine. Unsupported keywords are refused by name."""
 
 import json
 import math

@@ -123,10 +123,8 @@ def is_vacuous(key: str, value: Any) -> bool:
 
 def enforced(schema: Any) -> Any:
     """Leaves out, at each level of a schema, the keywords that our compiler or llguidance does not
-    always enforce, and what depends on them. The result allows whatever the schema allows.
-
-    An alternative of `oneOf` becomes one of `anyOf`.
-    """
+    always enforce, and what depends on them. The result allows whatever the schema allows. An
+    alternative of `oneOf` becomes one of `anyOf`."""
     if isinstance(schema, list):
         return [enforced(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,10 +1,9 @@
 """Grammars of schemas that only llguidance compiles, and a check of answers.
 
-The check uses the llguidance inside llama.cpp's library:
-
-https://github.com/guidance-ai/llguidance/blob/v1.0.1/parser/llguidance.h. llama.cpp samples without
-a grammar when llguidance refuses it, or exceeds its limits later, and only logs that. So a grammar
-is tried before an answer begins, and the answer is checked while it comes.
+The check uses the llguidance inside llama.cpp's library, which has the functions of
+https://github.com/guidance-ai/llguidance/blob/v1.0.1/parser/llguidance.h. When llguidance refuses a
+grammar, or exceeds its limits later, llama.cpp logs that and samples without the grammar. So a
+grammar is tried before an answer begins, and the answer is checked while it comes.
 """
 
 import ctypes
@@ -42,10 +41,7 @@ _LOG_LEVEL_AT = 12  # offset of its field log_stderr_level
 
 
 def to_llguidance(request: GenerationRequest, *, mark_is_token: bool = False) -> str:
-    """Returns the grammar of an answer in Lark, with schemas that llguidance compiles.
-
-    `mark_is_token` as in `to_lark`. Raises SchemaError.
-    """
+    """Returns an answer's grammar in Lark; `mark_is_token` as in `to_lark`. Raises SchemaError."""
     answer = request.response_format
     if not may_call_tools(request):
         assert answer is not None
@@ -112,10 +108,8 @@ def _merges_objects(schema: Schema) -> bool:
 
 def _is_misread(schema: Schema, merges: bool) -> bool:
     """Whether llguidance 1.0.1 allows more than a schema, or takes too much memory for it.
-
     `merges`: the schema merges objects, of which some are closed. llguidance accepted invalid
-    values for 318 of 6,000 random schemas, all of these kinds.
-    """
+    values for 318 of 6,000 random schemas, all of these kinds."""
     # A listed property escapes its pattern, and a merge opens a closed object.
     patterns = schema.get("patternProperties", ())
     names = schema.get("properties", ())
@@ -150,11 +144,8 @@ class TextMatcher:
     """Position of a text in a grammar that llama.cpp obeys."""
 
     def __init__(self, library: str, grammar: str) -> None:
-        """Compiles a grammar in Lark; takes some milliseconds.
-
-        `library` is the path of llama.cpp's shared library. Raises SchemaError for a grammar that
-        llguidance refuses.
-        """
+        """Compiles a grammar in Lark; takes some milliseconds. `library` is the path of llama.cpp's
+        shared library. Raises SchemaError for a grammar that llguidance refuses."""
         self.grammar = f"%llguidance {{}}\n{grammar}"
         self._library, tokenizer = _loaded(library)
         init = ctypes.create_string_buffer(_INIT_BYTES)

@@ -57,10 +57,7 @@ class SchemaTree:
         return whole
 
     def alternatives(self, value: Any, path: tuple[str | None, ...] = ()) -> list[Schema]:
-        """Lists the resolved alternatives of a schema, with nested ones flattened.
-
-        Alternatives that allow no value are omitted. Raises SchemaError.
-        """
+        """Lists the resolved alternatives that allow a value, flattened. Raises SchemaError."""
         reference = value.get("$ref") if isinstance(value, dict) else None
         # A reference within `allOf` may lead to itself without being in `path`.
         if (reference is not None and reference in path) or len(path) > MAX_REFERENCES:
@@ -149,9 +146,7 @@ def _types(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _properties(one: Schema, other: Schema) -> Schema:
-    """Merges properties; one that a single schema names must obey the other's
-    additionalProperties.
-    """
+    """Merges properties; one of a single schema obeys the other's additionalProperties."""
     result: Schema = {}
     for mine, theirs in ((one, other), (other, one)):
         for name, schema in mine.get("properties", {}).items():

@@ -1,9 +1,6 @@
-"""Prints grammars in the notations of the engines.
-
-These are GBNF, llama.cpp's dialect of Backus-Naur form, and llguidance's dialect of Lark.
-llguidance's lexer takes the longest match, so it allows what the grammar allows or, in rare unions,
-less: each of its answers is also valid for ParserState.
-"""
+"""Prints grammars in the notations of the engines: GBNF, llama.cpp's dialect of Backus-Naur form,
+and llguidance's dialect of Lark. llguidance's lexer takes the longest match, so it allows what the
+grammar allows or, in rare unions, less: each of its answers is also valid for ParserState."""
 
 import json
 import math
@@ -33,8 +30,7 @@ MAX_REGEX_DEPTH = 40
 # of another expression that begins alike would hide the alternatives.
 _BEGINNINGS = ("{", "[", ", ")
 _END_OF_NAME = ": "
-# Text up to the first marker of tool calls.
-_BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"
+_BEFORE_MARK = "before[lazy]: /(.|\\n)*/ {}\n"  # text up to the first marker of tool calls
 
 
 class _RuleWriter(ABC):
@@ -97,10 +93,7 @@ class _GbnfWriter(_RuleWriter):
 
 @lru_cache(maxsize=2 * MAX_REMEMBERED)
 def to_lark(grammar: Grammar, *, mark_is_token: bool) -> str:
-    """Prints a grammar in Lark.
-
-    `mark_is_token`: the marker of tool calls is a special token, which text never contains.
-    """
+    """Prints a grammar in Lark; with `mark_is_token`, text never contains the marker of calls."""
     writer = _LarkWriter(grammar, mark_is_token)
     if grammar.calls is None or grammar.root.min_bytes:
         start = f"start: {writer.write(grammar.root)}\n"

@@ -1,8 +1,6 @@
-"""Parser state of an answer in its grammar, with the shortest text that completes it.
-
-A pushdown automaton that follows all parses at once; stacks share their tails, as in a
-graph-structured stack (Tomita, 1985).
-"""
+"""Parser state of an answer in its grammar, with the shortest text that completes it. A pushdown
+automaton that follows all parses at once; stacks share their tails, as in a graph-structured stack
+(Tomita, 1985)."""
 
 import math
 
@@ -89,9 +87,9 @@ class ParserState:
             if len(stacks) == 1
             else list(dict.fromkeys(top for stack in stacks for top in stack.terminals()))
         )
+        # Bytes of the shortest completion, for which as many tokens suffice; infinite outside the
+        # grammar.
         self.min_bytes = min((top.min_bytes for top in self._terminals), default=math.inf)
-        """Bytes of the shortest completion, for which as many tokens suffice; infinite when the
-        answer has left its grammar."""
 
     @classmethod
     def start(cls, grammar: Grammar) -> "ParserState":

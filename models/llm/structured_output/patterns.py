@@ -1,9 +1,6 @@
-"""Compiles regular expressions to grammars of the content of JSON strings.
-
-The syntax is ECMA 262 as far as Python's `re` parses it. A pattern is searched for, as JSON Schema
-says: unless anchored, any text may precede and follow it.
-Expressions are only parsed, never run.
-"""
+"""Compiles regular expressions to grammars of the content of JSON strings. The syntax is ECMA 262
+as far as Python's `re` parses it; expressions are never run. A pattern is searched for, as JSON
+Schema says: unless anchored, any text may precede and follow it."""
 
 import re
 from re import _constants as ops  # type: ignore[attr-defined, unused-ignore]
@@ -76,8 +73,7 @@ _ANY_OF_LINE: Ranges = [(0, 0x09), (0x0B, 0x0C), (0x0E, 0x2027), (0x202A, LAST_C
 # Characters that a JSON string must escape: controls, the quote and the backslash.
 _ESCAPED: Ranges = [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x9F)]
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
-# Categories such as \w are limited to ASCII: beyond it, dialects differ.
-_PRINTABLE: Ranges = [(0x20, 0x7E)]
+_PRINTABLE: Ranges = [(0x20, 0x7E)]  # categories such as \w are ASCII: dialects differ beyond it
 _WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
 _CATEGORIES: dict[Any, Ranges] = {
     ops.CATEGORY_DIGIT: [(0x30, 0x39)],
@@ -126,8 +122,7 @@ def compile_pattern(pattern: str, least: int, most: int | None, builder: Grammar
     return node
 
 
-Part = tuple[Node, int, int]
-"""A node, with the minimum and maximum number of characters that it derives."""
+Part = tuple[Node, int, int]  # a node, and the least and most characters that it derives
 
 
 class _PatternCompiler:
@@ -140,10 +135,7 @@ class _PatternCompiler:
         self.positions = 0
 
     def sequence(self, items: list[Any], *, first: bool, last: bool) -> Part:
-        """Compiles items.
-
-        `first` and `last`: whether the whole expression begins and ends with these items.
-        """
+        """Compiles items; `first`, `last`: whether they begin or end the whole expression."""
         parts: list[Part] = []
         for index, (op, value) in enumerate(items):
             begins = first and index == 0

@@ -22,7 +22,7 @@ from configs.schema.models.llm import TransformersChatConfig
 from models.batch_limit import BatchLimit
 from models.device import is_out_of_memory
 from models.errors import EngineError, EngineLost
-from models.llm.token_engine import Step, TokenRequest, TokenStream
+from models.llm.token_engine import Step, TokenBatch, TokenRequest, TokenStream
 from models.llm.transformers.sampler import BatchSampler, TokenSampler, to_processor_list
 from models.memory import give_back
 
@@ -34,8 +34,6 @@ _SALT_MASK = 2**31 - 1
 
 
 class BatchStream(TokenStream):
-    """Tokens of one answer, from the library's thread."""
-
     def __init__(self, owner: str, batch: "StreamBatch", sampler: TokenSampler) -> None:
         super().__init__()
         self.owner = owner
@@ -45,8 +43,7 @@ class BatchStream(TokenStream):
         self._ended = False
 
     def receive(self, output: Any) -> None:
-        """Passes on what is new in an output, which has all tokens so far; called in the library's
-        thread."""
+        """Passes on the new tokens of an output, which has all so far; in the library's thread."""
         self._ended = output.error is not None or output.is_finished()
         tokens = tuple(output.generated_tokens[self._received :])
         self._received += len(tokens)
@@ -70,8 +67,8 @@ class BatchStream(TokenStream):
                     return EngineLost("the model stopped")
 
 
-class StreamBatch:
-    """Model on a device with its batched streams. Calls after `close` raise EngineLost."""
+class StreamBatch(TokenBatch):
+    """Model on a device with its batched streams."""
 
     def __init__(self, folder: Path, config: TransformersChatConfig, tokenizer: Any) -> None:
         """Raises EngineError."""
@@ -82,9 +79,9 @@ class StreamBatch:
         longest = network.max_position_embeddings
         if config.context_tokens > longest:
             raise EngineError(f"the context of {config.id!r} holds {longest} tokens at most")
-        self.size: int = network.vocab_size  # number of logits
-        self.device: str = self._model.device.type
-        self.ends = _end_tokens(self._model, tokenizer)  # tokens that end an answer
+        self.size = network.vocab_size
+        self.device = self._model.device.type
+        self.ends = _end_tokens(self._model, tokenizer)
         rows = min(config.parallel, config.batch_tokens)
         samplers = BatchSampler(rows, self.size, self.ends, self._model.device)
         try:
@@ -93,7 +90,6 @@ class StreamBatch:
             raise EngineError(f"no memory for the cache of {config.id!r}: {error}") from error
 
     def submit(self, request: TokenRequest) -> BatchStream:
-        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
         manager = self._running()
         sampler = TokenSampler(request.sampling, request.constraint)
         stream = BatchStream(request.owner, self, sampler)
@@ -120,7 +116,6 @@ class StreamBatch:
         return self._model is not None and self._manager.is_running()
 
     def close(self) -> None:
-        """Frees the memory, the GPU's too; running streams raise EngineLost."""
         with self._starting:
             if self._model is None:
                 return
@@ -231,11 +226,9 @@ def _start(manager: Any) -> None:
 
 
 def repeat_without_memory(processor: Any, limit: BatchLimit) -> None:
-    """Repeats a step that runs out of memory, with half of its tokens.
-
-    The library would fail all requests. Here a request fails only if a single token of it runs out
-    of memory. `limit` bounds the tokens of a step.
-    """
+    """Repeats a step that runs out of memory, with half of its tokens. The library would fail all
+    requests. Here a request fails only if a single token of it runs out of memory. `limit` bounds
+    the tokens of a step."""
     step = processor._generation_step
     most = processor.max_batch_tokens
 
@@ -278,35 +271,24 @@ def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
 
     The library's key of a page is a hash of its tokens and of the page before it, so a client could
     find out by the time to the first token whether another tenant has sent the same prompt (a
-    timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens include a
-    hash of the owner, and thus the keys of all pages do. `owner_of` maps the id of a request to its
-    owner.
+    timing side channel; vLLM has `cache_salt` against it). Here the first hashed tokens, and thus
+    the keys of all pages, include a hash of the owner, which `owner_of` finds by the id of a
+    request.
     """
-    search = cache.search_prefix_match
 
-    def search_salted(request_id: str, prompt_ids: list[int]) -> int:
-        length: int = search(request_id, salted(prompt_ids, owner_of(request_id)))
-        return length
+    def salting(method: Callable[..., Any]) -> Callable[..., Any]:
+        def salting_method(request_id: str, tokens: list[int], *blocks: int) -> Any:
+            return method(request_id, salted(tokens, owner_of(request_id)), *blocks)
 
-    cache.search_prefix_match = search_salted
+        return salting_method
+
+    cache.search_prefix_match = salting(cache.search_prefix_match)
     for allocator in cache.cache_allocators.values():
-        allocator.mark_complete_blocks = _salting(allocator.mark_complete_blocks, owner_of)
+        allocator.mark_complete_blocks = salting(allocator.mark_complete_blocks)
 
 
 def salted(tokens: list[int], owner: str) -> list[int]:
     """Returns tokens with the owner's salt, as they are hashed."""
     digest = hashlib.sha256(owner.encode()).digest()
     salts = [int.from_bytes(digest[4 * at : 4 * at + 4]) & _SALT_MASK for at in range(SALTED)]
-    return [
-        *(token ^ salt for token, salt in zip(tokens, salts, strict=False)),
-        *tokens[SALTED:],
-    ]
-
-
-def _salting(
-    name: Callable[[str, list[int], int], None], owner_of: Callable[[str], str]
-) -> Callable[[str, list[int], int], None]:
-    def name_salted(request_id: str, token_ids: list[int], new_new_blocks: int) -> None:
-        name(request_id, salted(token_ids, owner_of(request_id)), new_new_blocks)
-
-    return name_salted
+    return [*(token ^ salt for token, salt in zip(tokens, salts, strict=False)), *tokens[SALTED:]]

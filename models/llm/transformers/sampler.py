@@ -48,10 +48,7 @@ class TokenSampler:
         return self
 
     def random(self, device: Any, token: int) -> Any:
-        """Returns the random number generator of the stream, to draw its token number `token`.
-
-        A step that is repeated draws the same numbers again.
-        """
+        """Returns the generator to draw token number `token`; a repeated step draws the same."""
         if self._random is None:
             self._random = torch.Generator(device).manual_seed(self._seed)
         if self._drawn[0] == token:

@@ -12,7 +12,7 @@ from typing import Any
 
 from configs.schema.models.llm import VllmChatConfig
 from models.errors import DeviceFailed, EngineError, EngineLost
-from models.llm.token_engine import Step, TokenRequest, TokenStream
+from models.llm.token_engine import Step, TokenBatch, TokenRequest, TokenStream
 from models.llm.vllm.tether import Tether
 from models.memory import give_back
 
@@ -39,8 +39,6 @@ LATER = 1  # priority of speculative requests, which give way to those of 0
 
 
 class VllmStream(TokenStream):
-    """Tokens of one answer, from vLLM's thread."""
-
     work: Future[None] | None = None
 
     def close(self) -> None:
@@ -48,12 +46,9 @@ class VllmStream(TokenStream):
             self.work.cancel()
 
 
-class VllmBatch:
-    """Model in vLLM's processes with its streams. Calls after `stop` raise EngineLost.
-
-    vLLM's client belongs to one event loop, on which it checks grammars and converts outputs. That
-    loop runs in a thread of its own.
-    """
+class VllmBatch(TokenBatch):
+    """Model in vLLM's processes with its streams. vLLM's client checks grammars and converts
+    outputs on one event loop, which runs in a thread of its own."""
 
     def __init__(self, folder: Path, config: VllmChatConfig) -> None:
         """Raises EngineError."""
@@ -76,14 +71,12 @@ class VllmBatch:
             ) from error
         try:
             self.size, self.ends = self._vocabulary()
-            self.device: str = self.check().vllm_config.device_config.device_type
+            self.device = self.check().vllm_config.device_config.device_type
         except BaseException:
-            self.stop()
-            self.join()
+            self.close()
             raise
 
     def submit(self, request: TokenRequest) -> VllmStream:
-        """Starts the generation after a prompt; called in an event loop. Raises EngineLost."""
         llm = self.check()
         stream = VllmStream()
         prompt = TokensPrompt(
@@ -114,8 +107,7 @@ class VllmBatch:
         return llm
 
     def check_device(self) -> None:
-        """Wait for an answer of the core, which takes requests between two steps. Raises
-        EngineLost, or DeviceFailed if there is none."""
+        """Waits for an answer of the core. Raises EngineLost, or DeviceFailed if there is none."""
         asked = self.check().is_paused()
         try:
             answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
@@ -139,8 +131,9 @@ class VllmBatch:
             self._llm = None
         self._loop.call_soon_threadsafe(self._ending.set)
 
-    def join(self) -> None:
-        """Waits for vLLM's processes to end, after `stop`."""
+    def close(self) -> None:
+        """Ends vLLM's processes and waits for their end."""
+        self.stop()
         self._thread.join(2 * STOP_S)
         give_back()
 

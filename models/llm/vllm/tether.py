@@ -10,11 +10,9 @@ POLL_S = 1.0
 
 
 class Tether:
-    """Part of vLLM's configuration, which vLLM pickles for the processes that it starts.
-
-    Such a process then watches its parent, and ends with it. Without it, vLLM's core outlives a
-    replica that is killed, and keeps its GPU.
-    """
+    """Part of vLLM's configuration, which vLLM pickles for the processes that it starts. Such a
+    process then watches its parent, and ends with it. Without it, vLLM's core outlives a replica
+    that is killed, and keeps its GPU."""
 
     def compute_hash(self) -> str:
         """Return this setting's part of the name of vLLM's caches of compiled code: none."""

@@ -1,12 +1,11 @@
 """A Whisper encoder whose window is as long as the speech, instead of 30 s.
 
-Whisper was trained on windows of 30 s, filled with silence. Its decoder detects the end of the
-speech by that silence: without it, a text is often repeated. Encoding costs most of the time, so
-only the speech and a short padding are encoded, and cached encoder states of silence are appended.
-These states hardly depend on the speech, so they are computed once, when the weights are loaded,
-from speech-like sounds. Very short speech gets more padding, which improves the recognition of
-single words. All encodings are filled to one length, so requests of different lengths share a
-batch.
+Whisper was trained on windows of 30 s filled with silence, by which its decoder detects the end of
+the speech: without it, a text is often repeated. Encoding costs most of the time, so only the
+speech and a short padding are encoded, and cached encoder states of silence are appended. These
+hardly depend on the speech, so they are computed once, from speech-like sounds, when the weights
+are loaded. Very short speech gets more padding, which improves the recognition of single words. All
+encodings are filled to one length, so that requests of different lengths share a batch.
 """
 
 import logging
@@ -39,10 +38,8 @@ class EncoderWindow:
     def __init__(
         self, model: WhisperProcesses, padding_s: float, min_s: float, cache: Path
     ) -> None:
-        """Encodes at least `padding_s` of silence after the speech, and `min_s` in total.
-
-        `cache` is the file that keeps the states of silence between starts.
-        """
+        """Encodes at least `padding_s` of silence after the speech, and `min_s` in total. `cache`
+        is the file that keeps the states of silence between starts."""
         self._model = model
         self._extract = FeatureExtractor(feature_size=model.n_mels)
         self._padding = int(padding_s * STT_SAMPLE_RATE)
@@ -51,10 +48,7 @@ class EncoderWindow:
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
         """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width].
-
-        The default padding is that of the constructor. With WINDOW_S all 30 s are encoded, as in
-        Whisper's training, which takes many times longer.
-        """
+        WINDOW_S encodes all 30 s, as in Whisper's training, which takes many times longer."""
         padding = max(self._padding, self._min_samples - len(pcm))
         if padding_s is not None:
             room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)
@@ -62,13 +56,11 @@ class EncoderWindow:
         features = self._extract(pcm, padding=max(padding, 2 * self._extract.hop_length))
         frames = min(features.shape[1] & ~1, WINDOW_FRAMES)  # [mels, frames], an even number
         batch = np.ascontiguousarray(features[None, :, :frames], dtype=np.float32)
-        states: States = self._model.encode(batch)[0]
-        return states
+        return np.asarray(self._model.encode(batch)[0])
 
     def fill(self, states: States, length: int = WINDOW_STATES) -> States:
         """Appends states of silence, for a decoder input of [length, width]."""
-        whole: States = np.concatenate([states, self._silence[len(states) : length]])
-        return whole
+        return np.concatenate([states, self._silence[len(states) : length]])
 
     def _load_silence(self, cache: Path) -> States:
         try:

@@ -1,8 +1,6 @@
 """Guards against hallucinations of Whisper: texts that it makes up from noise or silence.
-
 Compression ratio, log probability and no-speech probability are the measures of Whisper's own
-decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured here.
-"""
+decoding loop (Radford et al., 2022, section 4.5); the thresholds were measured here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

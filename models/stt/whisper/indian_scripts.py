@@ -62,11 +62,8 @@ def _written(word: str, block: int, respelled: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=1024)
 def _moved(letter: str, block: int) -> str:
-    """Returns the same letter of another block.
-
-    If a script lacks it, the letter before it is used, as Tamil writes k, kh, g and gh alike, or
-    for a short vowel the letter after it.
-    """
+    """Returns the same letter of another block. If a script lacks it, the letter before it is used,
+    as Tamil writes k, kh, g and gh alike, or for a short vowel the letter after it."""
     position = ord(letter) % _BLOCK
     if ord(letter) - position == block:
         return letter

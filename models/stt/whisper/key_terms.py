@@ -19,14 +19,12 @@ from models.stt.base import Word
 # `benchmarks.stt.key_terms`: at 50, a term is written in place of another.
 MIN_SIMILARITY = 60.0
 MAX_TERMS = 12  # terms in one prompt
-# Confidence from which a word is taken as right. Measured with 79 terms: all 14 names that were
-# written as other words had less, and 6 instead of 9 of 10 sentences without names are decoded
-# again.
+# Confidence from which a word is taken as right. Measured with 79 terms: all 14 misheard names had
+# less, and 6 instead of 9 of 10 sentences without names are decoded again.
 SURE = 0.8
 MORE_WORDS = 2  # a term may be misheard as this many more words than it has
-# Least probability of a term (geometric mean over its tokens) for a second decoding. Measured with
-# 80 terms: at least 0.05 for terms that were said; at most 0.04 for others, and less than this
-# threshold for nine of ten of them.
+# Least probability of a term (geometric mean over its tokens) for a second decoding. With 80 terms:
+# at least 0.05 for those that were said; at most 0.04, mostly less than this, for others.
 SAID = 0.02
 
 # In scripts without spaces between words, each character counts as a word.
@@ -54,10 +52,8 @@ def likely_terms(text: str, terms: Sequence[str]) -> list[str]:
 
 
 def replaced(words: Sequence[str], terms: Iterable[str]) -> list[tuple[str, str]]:
-    """Puts each term in place of the words that are spelled most like it.
-
-    Returns the words of the text, each with the term that it is, or "".
-    """
+    """Puts each term in place of the words that are spelled most like it. Returns the words of the
+    text, each with the term that it is, or ""."""
     pieces = [(word, "") for word in words]
     for term in terms:
         sizes = range(1, len(_WORD.findall(term)) + MORE_WORDS + 1)

@@ -13,11 +13,8 @@ DOUBTFUL = 0.5
 def chosen(
     scores: Mapping[str, float], prior: Mapping[str, float], allowed: Sequence[str]
 ) -> tuple[str, float]:
-    """Returns the likeliest of the allowed languages, and its probability.
-
-    That is its share among the allowed languages, weighted by the prior, times the probability that
-    the speech is in any of them.
-    """
+    """Returns the likeliest allowed language and its probability: its share among the allowed ones,
+    weighted by the prior, times the probability that the speech is in any of them."""
     weighted = {
         code: max(scores.get(code, 0.0), LEAST_PROBABILITY) * prior.get(code, 1.0)
         for code in allowed

@@ -36,9 +36,7 @@ def _own_letters(language: str) -> str:
 @cache
 def foreign_letters(language: str) -> re.Pattern[str] | None:
     """Returns an expression for a letter or mark of another script, or an incomplete letter.
-
-    Returns None for languages in the Latin script, which keep foreign names as they are.
-    """
+    Returns None for languages in the Latin script, which keep foreign names as they are."""
     own = _own_letters(language)
     if not own:
         return None
@@ -46,11 +44,9 @@ def foreign_letters(language: str) -> re.Pattern[str] | None:
 
 
 def writer_of(text: str, language: str) -> Callable[[str], str]:
-    """Returns a function that converts parts of a text to the scripts of its language.
-
-    It drops foreign letters. In languages of India it also converts Latin letters, if most letters
-    of the text are not of the script.
-    """
+    """Returns a function that converts parts of a text to the scripts of its language. It drops
+    foreign letters. In languages of India it also converts Latin letters, if most letters of the
+    text are not of the script."""
     foreign = foreign_letters(language)
     if foreign is None:
         return str

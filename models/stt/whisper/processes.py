@@ -30,8 +30,7 @@ from telemetry import metrics
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.1  # time between two checks whether a caller still waits
-# Time that an abandoned call may still run: most end by then, which costs less than a restart.
-ABANDONED_S = 0.4
+ABANDONED_S = 0.4  # how long an abandoned call may run: most end, which is cheaper than a restart
 LOOK_S = 0.02  # time between two checks for a free process
 LOADING_S = 300.0  # time for the first process, which may load a large model from a slow disk
 RETRY_S = 30.0  # time without new processes after one could not load the model
@@ -43,16 +42,11 @@ Array = NDArray[np.float32]
 
 class WhisperProcesses:
     """A pool of processes with the methods of `ctranslate2.models.Whisper` that the engine calls.
-
     It is thread-safe. Each process has its own copy of the weights. The first one starts at once,
-    others when a call finds none free; the call then takes the first process that becomes free.
-    """
+    others when a call finds none free; the call then takes the first process that becomes free."""
 
     def __init__(self, options: Mapping[str, Any], count: int) -> None:
-        """Loads the first of at most `count` processes.
-
-        `options` are the arguments of `ctranslate2.models.Whisper`. Raises EngineError.
-        """
+        """`options` are the arguments of `ctranslate2.models.Whisper`. Raises EngineError."""
         self._all = tuple(WhisperProcess(options) for _ in range(count))
         self._idle = list(self._all)
         self._changed = Condition()
@@ -66,7 +60,7 @@ class WhisperProcesses:
 
     def encode(self, features: Array) -> Array:
         """Encodes float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
-        encoded: Array = self._call("encode", features)
+        encoded: Array = self._call("encode", features, to_cpu=True)
         return encoded
 
     def detect_language(self, states: Array) -> list[list[tuple[str, float]]]:
@@ -82,35 +76,28 @@ class WhisperProcesses:
         is_wanted: Callable[[], bool],
         **options: Any,
     ) -> list[Generated]:
-        """Decodes states [n, m, width] after prompts, all of one length.
-
-        Raises CallAbandoned soon after `is_wanted` returns False.
-        """
-        texts: list[Generated] = self._call(
-            "generate", states, prompts, options, is_wanted=is_wanted
-        )
+        """Decodes states [n, m, width] after prompts, all of one length. Raises CallAbandoned soon
+        after `is_wanted` returns False."""
+        texts: list[Generated]
+        texts = self._call("generate", states, prompts, is_wanted=is_wanted, **options)
         return texts
 
-    def align(
-        self,
-        states: Array,
-        start_sequence: Sequence[int],
-        texts: Sequence[Sequence[int]],
-        frames: int,
-        median_filter_width: int,
-    ) -> list[Aligned]:
+    def align(self, states: Array, *arguments: Any, **options: Any) -> list[Aligned]:
         """Aligns the tokens of texts by the decoder's attention to states [n, m, width]."""
-        aligned: list[Aligned] = self._call(
-            "align", states, start_sequence, texts, frames, median_filter_width
-        )
+        aligned: list[Aligned] = self._call("align", states, *arguments, **options)
         return aligned
 
     def _call(
-        self, name: str, *arguments: Any, is_wanted: Callable[[], bool] = lambda: True
+        self,
+        name: str,
+        values: Array,
+        *arguments: Any,
+        is_wanted: Callable[[], bool] = lambda: True,
+        **options: Any,
     ) -> Any:
         process = self._borrow(is_wanted)
         try:
-            return process.call(name, arguments, is_wanted)
+            return process.call((name, values, arguments, options), is_wanted)
         finally:
             with self._changed:
                 self._idle.append(process)
@@ -130,11 +117,8 @@ class WhisperProcesses:
                 self._changed.wait(timeout=LOOK_S)
 
     def _load_another(self) -> None:
-        """Loads one more process, without waiting for it.
-
-        Raises EngineLost, with the time until another try, while none is left and none can be
-        loaded.
-        """
+        """Loads one more process, without waiting for it. Raises EngineLost, with the time until
+        another try, while none is left and none can be loaded."""
         loading = next((process for process in self._idle if process.is_started), None)
         try:
             if loading is not None:
@@ -175,8 +159,7 @@ class WhisperProcess:
         self._options = dict(options)
         self._program: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self.facts: Facts | None = None
-        """Properties of the model; None until it is loaded."""
+        self.facts: Facts | None = None  # properties of the model; None until it is loaded
 
     @property
     def is_started(self) -> bool:
@@ -219,15 +202,12 @@ class WhisperProcess:
             raise EngineError(answer.text)
         self.facts = answer
 
-    def call(self, name: str, arguments: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
-        """Calls a function of `worker` in the process, which must be loaded.
-
-        Raises CallAbandoned if no caller waits, EngineLost if the process has ended, or EngineError
-        for an error of the library.
-        """
+    def call(self, message: tuple[Any, ...], is_wanted: Callable[[], bool]) -> Any:
+        """Calls a method of the model. Raises CallAbandoned if no caller waits, EngineLost if the
+        process has ended, or EngineError for an error of the library."""
         assert self._connection is not None
         try:
-            self._connection.send((name, arguments))
+            self._connection.send(message)
             self._wait(is_wanted)
             answer = self._connection.recv()
         except BaseException as error:  # the next call would read the answer that was not read

@@ -1,7 +1,5 @@
-"""Checks prompts, which Whisper reads before the speech, since callers may send any text.
-
-After a prompt that repeats itself, the decoder continues the prompt instead of the speech.
-"""
+"""Checks prompts, which Whisper reads before the speech, since callers may send any text. After a
+prompt that repeats itself, the decoder continues the prompt instead of the speech."""
 
 import re
 from collections.abc import Sequence
@@ -22,10 +20,8 @@ _WORD = re.compile(r"\w+")
 
 
 def reduced(tokens: Sequence[int], end: int) -> list[int]:
-    """Returns the last text tokens of a prompt, in which each run of RUN tokens occurs once.
-
-    Tokens with ids from `end` on are special tokens, which are dropped.
-    """
+    """Returns the last text tokens of a prompt, in which each run of RUN tokens occurs once. Tokens
+    with ids from `end` on are special tokens, which are dropped."""
     text: list[int] = []
     for token in tokens:
         if token < end:
@@ -45,11 +41,8 @@ def reduced(tokens: Sequence[int], end: int) -> list[int]:
 
 def is_unsaid(words: Sequence[Word], prompt: str) -> bool:
     """Whether a text comes from its prompt, not from the speech; `words` have the confidence that
-    the speech alone gives.
-
-    This is so if the text is improbable as a whole, or if at least half of the words that it shares
-    with the prompt are. A few improbable words occur in any speech.
-    """
+    the speech alone gives. This is so if the text is improbable as a whole, or if at least half of
+    the words that it shares with the prompt are. A few improbable words occur in any speech."""
     if not words or fmean(word.confidence for word in words) < UNSAID_TEXT:
         return True
     read = {part for part in _WORD.findall(prompt.casefold()) if len(part) >= SHORTEST}

@@ -1,8 +1,6 @@
 """The program of a process that computes with one Whisper model of CTranslate2.
-
 `models/stt/whisper/processes.py` starts it with the descriptor of its end of a socket pair. It
-answers one call at a time, and ends when the socket is closed.
-"""
+answers one call at a time, and ends when the socket is closed."""
 
 import signal
 import sys
@@ -20,52 +18,27 @@ from models.stt.whisper.calls import Aligned, Facts, Failure, Generated
 IDLE_S = 5.0  # time without a call after which freed memory is returned to the system
 
 
-def encode(model: ctranslate2.models.Whisper, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Encodes float32 [n, mels, frames] to float32 [n, frames / 2, width]."""
-    states = model.encode(_view(features), to_cpu=True)
+def _states(states: ctranslate2.StorageView) -> NDArray[np.float32]:
     return np.array(states, dtype=np.float32)
 
 
-def detect_language(
-    model: ctranslate2.models.Whisper, states: NDArray[np.float32]
-) -> list[list[tuple[str, float]]]:
-    rankings: list[list[tuple[str, float]]] = model.detect_language(_view(states))
-    return rankings
-
-
-def generate(
-    model: ctranslate2.models.Whisper,
-    states: NDArray[np.float32],
-    prompts: Sequence[Sequence[int]],
-    options: Mapping[str, Any],
-) -> list[Generated]:
-    results = model.generate(_view(states), prompts, **options)
+def _generated(results: Sequence[Any]) -> list[Generated]:
     return [
         Generated(result.sequences_ids, result.scores, result.no_speech_prob) for result in results
     ]
 
 
-def align(
-    model: ctranslate2.models.Whisper,
-    states: NDArray[np.float32],
-    start_sequence: Sequence[int],
-    texts: Sequence[Sequence[int]],
-    frames: int,
-    median_filter_width: int,
-) -> list[Aligned]:
-    results = model.align(
-        _view(states), start_sequence, texts, frames, median_filter_width=median_filter_width
-    )
+def _aligned(results: Sequence[Any]) -> list[Aligned]:
     return [Aligned(result.text_token_probs, result.alignments) for result in results]
 
 
-CALLS: dict[str, Callable[..., Any]] = {
-    call.__name__: call for call in (encode, detect_language, generate, align)
+# The model's methods that may be called, with what converts their results to send them.
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "encode": _states,
+    "detect_language": list,
+    "generate": _generated,
+    "align": _aligned,
 }
-
-
-def _view(values: NDArray[np.float32]) -> ctranslate2.StorageView:
-    return ctranslate2.StorageView.from_array(np.ascontiguousarray(values))
 
 
 def main(descriptor: int) -> None:
@@ -78,17 +51,23 @@ def main(descriptor: int) -> None:
             while True:
                 if not connection.poll(IDLE_S):
                     give_back()  # 25 MB after a file, as measured
-                name, arguments = connection.recv()
-                connection.send(_answer(model, name, arguments))
+                connection.send(_answer(model, *connection.recv()))
         except (EOFError, ConnectionError):
             return  # the service ended
         except Exception as error:  # any error, such as a file that is cut, or a lack of memory
             connection.send(Failure(str(error) or type(error).__name__))
 
 
-def _answer(model: ctranslate2.models.Whisper, name: str, arguments: tuple[Any, ...]) -> Any:
+def _answer(
+    model: ctranslate2.models.Whisper,
+    name: str,
+    values: NDArray[np.float32],
+    arguments: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Any:
     try:
-        return CALLS[name](model, *arguments)
+        view = ctranslate2.StorageView.from_array(np.ascontiguousarray(values))
+        return CALLS[name](getattr(model, name)(view, *arguments, **options))
     except Exception as error:  # the model can still answer the next call
         return Failure(str(error) or type(error).__name__)
 

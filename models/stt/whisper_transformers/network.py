@@ -1,8 +1,6 @@
-"""Whisper of the transformers library, with the interface of CTranslate2's Whisper.
-
-So both share the engine, the guards and the implementation of word times. `CrossAttention` records
-the decoder's attention for word times.
-"""
+"""Whisper of the transformers library, with the interface of CTranslate2's Whisper. So both share
+the engine, the guards and the implementation of word times. `CrossAttention` records the decoder's
+attention for word times."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,10 +33,8 @@ Tensor: TypeAlias = torch.Tensor
 
 class CrossAttention:
     """Recorder, inside `with`, of the attention weights of the heads that align text with speech.
-
     The library returns weights only with its slowest attention, so they are recomputed from the
-    inputs of a layer for the few heads that matter.
-    """
+    inputs of a layer for the few heads that matter."""
 
     def __init__(self, decoder: Any, heads: Sequence[Sequence[int]] | None) -> None:
         """`heads` are pairs (layer, head); by default all heads of the upper half."""
@@ -91,12 +87,10 @@ def align(scores: Tensor, filter_width: int) -> list[tuple[int, int]]:
 
 
 def likeliest_path(costs: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Finds the cheapest path through `costs`, as pairs (row, column): dynamic time warping.
-
-    Steps go to the next row, column or both. It computes whole diagonals, whose cells do not depend
-    on each other: 100 tokens in 30 s take 0.02 s, and 0.13 s with the library's function, which
-    goes from cell to cell with the same result.
-    """
+    """Finds the cheapest path through `costs`, as pairs (row, column): dynamic time warping. Steps
+    go to the next row, column or both. It computes whole diagonals, whose cells do not depend on
+    each other: 100 tokens in 30 s take 0.02 s, and 0.13 s with the library's function, which goes
+    from cell to cell with the same result."""
     rows, columns = costs.shape
     width = columns + 1
     total = np.full((rows + 1) * width, np.inf, np.float32)
@@ -206,11 +200,9 @@ class TorchWhisper(LoadedNetwork):
         sampling_temperature: float = 0.0,
         **_always: object,
     ) -> list[Generated]:
-        """Generates texts of [n, 1500, width] after prompts of the same length.
-
-        `max_length` includes the prompt; a text has at most half of it, as with CTranslate2.
-        Raises CallAbandoned at the first token after `is_wanted` is false.
-        """
+        """Generates texts of [n, 1500, width] after prompts of the same length. `max_length`
+        includes the prompt; a text has at most half of it, as with CTranslate2. Raises
+        CallAbandoned at the first token after `is_wanted` is false."""
         network = self._loaded()
         given = len(prompts[0])
         longest = min(max_length // 2, max_length - given)
@@ -258,11 +250,8 @@ class TorchWhisper(LoadedNetwork):
         *,
         longest: int,
     ) -> list[Generated]:
-        """Computes the probabilities of texts in one pass of the decoder.
-
-        During generation the library returns them only with all logits of all steps, a gigabyte per
-        batch.
-        """
+        """Computes the probabilities of texts in one pass of the decoder. During generation the
+        library returns them only with all logits of all steps, a gigabyte per batch."""
         network = self._loaded()
         size = max(map(len, texts)) + 1
         rows = [
@@ -305,7 +294,5 @@ class TorchWhisper(LoadedNetwork):
             ).logits[0, len(before) - 1 : -2, : self._end]
             shares = scores.float().softmax(dim=-1).gather(1, tokens[0, len(before) : -1, None])
             # These rows give the beginning of each token and the end of the last one.
-            places = align(
-                weights.taken(num_frames // 2)[:, len(sot_sequence) : -1], median_filter_width
-            )
-        return [Aligned(shares[:, 0].tolist(), places)]
+            rows = weights.taken(num_frames // 2)[:, len(sot_sequence) : -1]
+            return [Aligned(shares[:, 0].tolist(), align(rows, median_filter_width))]

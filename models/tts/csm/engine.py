@@ -1,12 +1,10 @@
-"""CSM-1B: voice cloning from a recording with its transcript. GPU profile.
+"""CSM-1B by Sesame: voice cloning from a recording with its transcript. GPU profile.
 
-The model is Sesame's (https://github.com/SesameAILabs/csm), over the codec Mimi (Défossez et al.,
-"Moshi", 2024).
-
-Of the large cloning models of the transformers library, it alone takes a recording with its
-transcript and any text, has a causal codec (so that speech can be streamed), and has weights under
-Apache-2.0. Dia's codec is not causal, Higgs Audio is several times as large and has a licence of
-its own, and VibeVoice takes no transcript.
+https://github.com/SesameAILabs/csm, over the codec Mimi (Défossez et al., "Moshi", 2024). Of the
+large cloning models of the transformers library, it alone takes a recording with its transcript and
+any text, has a causal codec (so that speech can be streamed), and has weights under Apache-2.0.
+Dia's codec is not causal, Higgs Audio is several times as large and has a licence of its own, and
+VibeVoice takes no transcript.
 """
 
 import math
@@ -19,8 +17,7 @@ from models.tts.csm.network import CsmModel, Tensor
 from models.tts.prompted import PromptedEngine, in_chunks
 from models.weights.store import WeightStore
 
-# Slow speech has ten letters a second; a longer synthesis has run away and is cut off.
-SLOWEST_S = 0.15  # per letter
+SLOWEST_S = 0.15  # per letter (slow speech: 0.1); a longer synthesis has run away and is cut off
 LONGEST_PAUSE_S = 2.0
 
 
@@ -30,13 +27,9 @@ class CsmEngine(PromptedEngine):
     def __init__(self, config: CsmConfig, weights: WeightStore) -> None:
         folder = weights.folder(config.weights)
         self._model = CsmModel(folder, config.device, config.dtype, config.parallel)
-        self._temperature = config.temperature
-        self._top_k = config.top_k
+        self._config = config
         super().__init__(
-            self._model,
-            config.languages,
-            "transcribed recording",
-            max_concurrency=config.parallel,
+            self._model, config.languages, "transcribed recording", max_concurrency=config.parallel
         )
 
     def _pieces(self, voice: Tensor, request: SynthesisRequest, seed: int) -> Iterator[Pcm]:
@@ -45,8 +38,8 @@ class CsmEngine(PromptedEngine):
             voice,
             request.text,
             most_frames=math.ceil(seconds * self._model.frame_rate),
-            temperature=self._temperature / math.sqrt(request.stability),  # 0.73 to 1.16
-            top_k=self._top_k,
+            temperature=self._config.temperature / math.sqrt(request.stability),  # 0.73 to 1.16
+            top_k=self._config.top_k,
             seed=seed,
         )
         yield from in_chunks(frames, self._model.sound)

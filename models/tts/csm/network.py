@@ -1,12 +1,11 @@
 """The networks of CSM-1B, one step at a time.
 
 A backbone generates the first of 32 codes of each 80 ms from all earlier frames, a small decoder
-generates the others from the backbone's state, and the codec Mimi decodes them to audio. `generate`
-of the library does the same in one blocking call, takes no stopping criteria for this model and
-samples with the generator of the process. Here each request has its own generator and can stop
-after any frame. The next frames of several requests are one step, always with the same number of
-rows, so that the result of a request does not depend on the others. On a GPU a step is one CUDA
-graph.
+the others from the backbone's state, and the codec Mimi decodes them to audio. The library's
+`generate` does the same in one blocking call, without stopping criteria and with the generator of
+the process. Here each request has its own generator and can stop after any frame. The next frames
+of several requests are one step, always with the same number of rows, so that a result does not
+depend on other requests. On a GPU a step is one CUDA graph.
 """
 
 import math
@@ -31,8 +30,7 @@ Tensor: TypeAlias = torch.Tensor
 SPEAKER = "[0]"  # the model's tag of a speaker; always the same here
 CONVOLUTION_FRAMES = 8  # more than the receptive field of the codec's convolutions
 TRANSFORMER_STEPS = 2  # steps of the codec's transformer per frame
-# A step waits at most this long for the sentences of the previous step, which are being decoded.
-GATHER_S = 0.005
+GATHER_S = 0.005  # most time to wait for the sentences of the last step, which are being decoded
 
 
 class CsmModel(LoadedNetwork):
@@ -47,15 +45,14 @@ class CsmModel(LoadedNetwork):
         self._network.codec_model.float()  # small, and 16-bit types would degrade the audio
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         config = self._network.config
-        self.sample_rate: int = config.codec_config.sampling_rate
-        self.frame_rate: float = config.codec_config.frame_rate
+        codec = config.codec_config
+        self.sample_rate: int = codec.sampling_rate
+        self.frame_rate: float = codec.frame_rate
         self.context: int = config.max_position_embeddings
         self.device: str = self._network.device.type
         self._codebooks: int = config.num_codebooks
         self._end: int = config.codebook_eos_token_id
-        self._looks_back = CONVOLUTION_FRAMES + math.ceil(
-            config.codec_config.sliding_window / TRANSFORMER_STEPS
-        )
+        self._looks_back = CONVOLUTION_FRAMES + math.ceil(codec.sliding_window / TRANSFORMER_STEPS)
         self._batch: _FrameBatch | None = self._new_batch(parallel)
 
     def close(self) -> None:
@@ -85,9 +82,7 @@ class CsmModel(LoadedNetwork):
         seed: int,
     ) -> Iterator[Tensor]:
         """Yields the codes of each frame of 80 ms, int64 [1, 1, codebooks], until the model ends.
-
-        Raises ContextLengthExceeded before the first frame.
-        """
+        Raises ContextLengthExceeded before the first frame."""
         model = self._loaded()
         with torch.inference_mode():
             read = torch.cat([prompt, self._text(text)], dim=1)
@@ -98,18 +93,16 @@ class CsmModel(LoadedNetwork):
             speech.read(model.backbone_model, inputs_embeds=read)
         random = torch.Generator(model.device).manual_seed(seed)
         for _ in range(most_frames):
-            frame = self._frame(speech, gumbel(self._noise_shape(), temperature, top_k, random))
+            noise = gumbel(self._noise_shape(), temperature, top_k, random)
+            frame = still_loaded(self._batch).frame(speech, noise)
             # As in the library, the last codebook is ignored.
             if bool((frame[..., :-1] == self._end).all()):
                 return
             yield frame
 
     def sound(self, frames: list[Tensor], first: int) -> Pcm:
-        """Decodes the audio of the frames from `first` on.
-
-        The codec is causal with a bounded window, so that decoding in pieces has the same result as
-        decoding at once.
-        """
+        """Decodes the audio of the frames from `first` on. The codec is causal with a bounded
+        window, so that decoding in pieces has the same result as decoding at once."""
         model = self._loaded()
         begin = max(0, first - self._looks_back)
         with torch.inference_mode():
@@ -129,8 +122,7 @@ class CsmModel(LoadedNetwork):
         return embedded
 
     def _noise_shape(self) -> tuple[int, int]:
-        """Return the numbers of the codec's codebooks and of codes in each; the model's own numbers
-        are larger."""
+        """Return the numbers of the codec's codebooks and codes; the model's own are larger."""
         return self._codebooks, self._loaded().config.codec_config.codebook_size
 
     def _new_batch(self, rows: int) -> "_FrameBatch":
@@ -140,15 +132,10 @@ class CsmModel(LoadedNetwork):
             noise = torch.zeros((rows, *self._noise_shape()), device=model.device)
             return _FrameBatch(self._step, speech, noise)
 
-    def _frame(self, speech: "_Speech", noise: Tensor) -> Tensor:
-        return still_loaded(self._batch).frame(speech, noise)
-
     def _step(self, speech: "_Speech", noise: Tensor) -> Tensor:
         """Generates the next frame of each row, int64 [rows, 1, codebooks], which the backbone then
-        reads; `noise`, [rows, codebooks, codes], comes from `gumbel`.
-
-        Fit for a CUDA graph: no value of a tensor moves to the CPU, and all shapes are constant.
-        """
+        reads; `noise`, [rows, codebooks, codes], comes from `gumbel`. Fit for a CUDA graph: no
+        value of a tensor moves to the CPU, and all shapes are constant."""
         model = self._loaded()
         # Called without `depth_decoder.forward`, which looks at positions on the CPU.
         depth = model.depth_decoder.model
@@ -192,9 +179,8 @@ class _Speech:
         self._cache.early_initialization(
             rows, config.num_key_value_heads, config.head_dim, dtype, device
         )
-        # State after the last input, and number of inputs.
         self.state = torch.zeros((rows, config.hidden_size), dtype=dtype, device=device)
-        self.length = torch.zeros(rows, dtype=torch.long, device=device)
+        self.length = torch.zeros(rows, dtype=torch.long, device=device)  # inputs of each row
         keys_and_values = [part for layer in self._layers for part in (layer.keys, layer.values)]
         self._tensors = [self.state, self.length, *keys_and_values]
 
@@ -231,12 +217,10 @@ class _Turn:
 
 
 class _FrameBatch:
-    """Steps of several sentences at once, in tensors of their own; thread-safe.
-
-    Each step copies the states of its sentences into and out of these tensors (67 MB for one of
-    CSM-1B, a tenth of a millisecond on a GPU of 3 TB/s). On a GPU a step is a CUDA graph: launching
-    its thousands of kernels takes longer than running them.
-    """
+    """Steps of several sentences at once, in tensors of their own; thread-safe. Each step copies
+    the states of its sentences into and out of these tensors (67 MB for one of CSM-1B, a tenth of a
+    millisecond on a GPU of 3 TB/s). On a GPU a step is a CUDA graph: launching its thousands of
+    kernels takes longer than running them."""
 
     def __init__(
         self, step: Callable[[_Speech, Tensor], Tensor], speech: _Speech, noise: Tensor
@@ -253,8 +237,7 @@ class _FrameBatch:
             self._run = _captured(self._run, noise.device)
 
     def frame(self, speech: _Speech, noise: Tensor) -> Tensor:
-        """Returns the next frame of a sentence, int64 [1, 1, codebooks]. A thread that waits for
-        it computes a step for all that wait."""
+        """Returns the next frame, int64 [1, 1, codebooks]; one waiting thread computes for all."""
         turn = _Turn(speech, noise)
         with self._changed:
             self._waiting.append(turn)
@@ -321,12 +304,9 @@ def _captured(step: Callable[[], Tensor], device: Any) -> Callable[[], Tensor]:
 
 
 def gumbel(shape: tuple[int, int], temperature: float, top_k: int, random: Any) -> Tensor:
-    """Draws the noise of the Gumbel-max trick, float32 [rows, codes].
-
-    Added to the logits of a row, sorted in falling order, it makes the largest one a sample
-    (Maddison et al., "A* Sampling", 2014). The noise is multiplied by the temperature instead of
-    dividing logits.
-    """
+    """Draws the noise of the Gumbel-max trick, float32 [rows, codes]. Added to the logits of a row,
+    sorted in falling order, it makes the largest one a sample (Maddison et al., "A* Sampling",
+    2014). The noise is multiplied by the temperature instead of dividing logits."""
     noise = torch.empty(shape, device=random.device).exponential_(generator=random)
     noise.log_().mul_(-temperature)
     noise[:, top_k:] = -torch.inf

@@ -1,12 +1,11 @@
 """Kokoro-82M: the voices of the Quality tier, in all languages that Kokoro speaks.
 
-The model is https://huggingface.co/hexgrad/Kokoro-82M: StyleTTS 2 (Li et al., 2023) with a decoder
-of iSTFTNet (Kaneko et al., 2022).
-
-ONNX Runtime computes the plan, from symbols to frames with durations; OpenVINO runs the vocoder.
-The vocoder runs on the whole sentence, because its norms average over all of it: windows differ
-audibly (2 to 6 dB between log-mel spectra, where the published graph's own rounding makes 1 dB).
-So a long piece is computed in short steps, with an empty chunk after each.
+https://huggingface.co/hexgrad/Kokoro-82M is StyleTTS 2 (Li et al., 2023) with a decoder of iSTFTNet
+(Kaneko et al., 2022). ONNX Runtime computes the plan, from symbols to frames with durations;
+OpenVINO runs the vocoder. The vocoder runs on the whole sentence, because its norms average over
+all of it: windows differ audibly (2 to 6 dB between log-mel spectra, where the published graph's
+own rounding makes 1 dB). So a long piece is computed in short steps, with an empty chunk after
+each.
 """
 
 import bisect
@@ -25,13 +24,7 @@ from models.runtimes.onnx import open_session, run
 from models.runtimes.openvino import OpenVinoModel, Values, tensor
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.espeak_ng import espeak_installed
-from models.tts.kokoro.phonemes import (
-    SYMBOL_IDS,
-    WITHOUT_ESPEAK,
-    from_ipa,
-    known,
-    phonemizer_for,
-)
+from models.tts.kokoro.phonemes import SYMBOL_IDS, WITHOUT_ESPEAK, from_ipa, known, phonemizer_for
 from models.tts.trimming import sounding
 from models.tts.voice_pack import STYLE_SHAPE, VoiceCache, VoicePack, read_pack
 from models.weights.store import WeightStore
@@ -83,8 +76,8 @@ class KokoroEngine(TTSEngine):
             max_concurrency=2,
         )
         self._packs = VoiceCache(read_pack)
-        for piece in self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")):
-            del piece  # loads the English dictionary and lets the runtimes reorder the weights
+        # Loads the English dictionary, and lets the runtimes reorder the weights.
+        list(self.synthesize(SynthesisRequest(WARM_UP, offered[0].key, "en")))
 
     def synthesize(self, request: SynthesisRequest) -> Generator[AudioChunk, None, None]:
         """Speaks the language of the request with any voice (cross-lingual)."""
@@ -120,10 +113,8 @@ class KokoroEngine(TTSEngine):
         return VoicePack(self._styles[request.voice], british=british)
 
     def warm_up(self) -> Generator[AudioChunk, None, None]:
-        """Synthesises silence of each usual length, so that the compiler caches its kernels.
-
-        Yields empty chunks for progress, and one with audio after each length.
-        """
+        """Synthesises silence of each usual length, so that the compiler caches its kernels. Yields
+        empty chunks for progress, and one with audio after each length."""
         for frames in LENGTHS:
             yield from self._vocode(
                 {
@@ -140,11 +131,7 @@ class KokoroEngine(TTSEngine):
             part.release_memory()
 
     def _speak(
-        self,
-        phonemes: str,
-        pack: VoicePack,
-        request: SynthesisRequest,
-        words: Sequence[Span],
+        self, phonemes: str, pack: VoicePack, request: SynthesisRequest, words: Sequence[Span]
     ) -> Generator[AudioChunk, None, None]:
         """Synthesises at most MAX_SYMBOLS; `words` has indices into `phonemes`."""
         empty = AudioChunk(np.zeros(0, np.float32), SAMPLE_RATE)
@@ -192,18 +179,15 @@ class KokoroEngine(TTSEngine):
             values = {name: values[name] for name in values if name in needed | {"audio"}}
             if "audio" not in values:
                 yield empty
-        pcm: Pcm = values["audio"].data.reshape(-1)  # float32 [n]
-        return pcm
+        return np.asarray(values["audio"].data).reshape(-1)
 
 
 def sounding_part(
     durations: NDArray[np.int64], features: NDArray[np.float32], source: NDArray[np.float32]
 ) -> tuple[Values, int]:
-    """Cuts the silence before the speech; returns the vocoder's input and the frames cut off.
-
-    The first symbol is a pad of a third of a second. The norms of the vocoder still include the
-    frames that are cut off, so that the loudness of a short word does not change.
-    """
+    """Cuts the silence before the speech; returns the vocoder's input and the frames cut off. The
+    first symbol is a pad of a third of a second. The norms of the vocoder still include the frames
+    that are cut off, so that the loudness of a short word does not change."""
     frames = features.shape[2]
     lead = max(0, int(durations.flat[0]) - KEPT_SILENCE)
     spare = _usual_length(frames - lead) - (frames - lead)
@@ -229,9 +213,7 @@ def _lengthened(values: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
 
 def read_voice_pack(path: Path) -> NDArray[np.float32]:
     """Reads the style rows of a pack, float32 [510, 256]. Raises UnknownVoice or WeightsCorrupt.
-
-    Memory-mapped: the rows of all voices are 40 MB, and a request reads a single row.
-    """
+    Memory-mapped: the rows of all voices are 40 MB, and a request reads a single row."""
     try:
         style = np.fromfile(path, dtype="<f4")
     except FileNotFoundError:
@@ -258,10 +240,8 @@ def split_phonemes(phonemes: str, limit: int) -> Iterator[str]:
 
 
 def _style_row(style: NDArray[np.float32], symbols: int, stability: float) -> NDArray[np.float32]:
-    """Returns the style row for that many symbols, float32 [1, 256].
-
-    Rows differ in intonation; `stability` moves a row towards their mean, or away from it below 1.
-    """
+    """Returns the style row for that many symbols, float32 [1, 256]. Rows differ in intonation;
+    `stability` moves a row towards their mean, or away from it below 1."""
     row = style[min(symbols, STYLE_SHAPE[0]) - 1 : min(symbols, STYLE_SHAPE[0])].copy()
     if stability != 1.0:
         mean = style[:, PROSODY].mean(axis=0)

@@ -1,8 +1,5 @@
-"""Text to Kokoro's phonemes, by language.
-
-Mandarin: pinyin in context, pinyin to IPA, tones as arrows. Japanese: words and their readings by
-MeCab, each mora to IPA.
-"""
+"""Text to Kokoro's phonemes, by language. Mandarin: pinyin in context, pinyin to IPA, tones as
+arrows. Japanese: words and their readings by MeCab, each mora to IPA."""
 
 import re
 from collections.abc import Callable
@@ -33,23 +30,15 @@ class PhonemeTables(StrictModel):
 
 _TABLES = load_yaml(PhonemeTables, "kokoro_phonemes")
 
-SYMBOL_IDS = _TABLES.symbols
-"""Row of the embedding by symbol; 0 is the pad at both ends."""
-
-ESPEAK_VOICES = {"pt": "pt-br"}
-"""Names of the espeak-ng voices that Kokoro was trained with, if they differ from the language."""
-
-WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})
-"""Languages whose phonemes come from permissively licensed libraries."""
-
+SYMBOL_IDS = _TABLES.symbols  # rows of the embedding by symbol; 0 is the pad at both ends
+ESPEAK_VOICES = {"pt": "pt-br"}  # voices that Kokoro was trained with, if not the language's own
+WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})  # whose libraries have permissive licences
 _NEAREST = str.maketrans(_TABLES.nearest)
 
 
 def phonemizer_for(language: str, *, british: bool = False) -> Phonemizer:
-    """Returns the function that turns text of `language` (ISO 639-1) into phonemes.
-
-    Raises UnsupportedLanguage, or UnsupportedFeature when it needs the extra `espeak`.
-    """
+    """Returns the function that turns text of `language` (ISO 639-1) into phonemes. Raises
+    UnsupportedLanguage, or UnsupportedFeature when it needs the extra `espeak`."""
     if language == "en":
         return _english(british)
     if language in _WITH_FOREIGN_WORDS:
@@ -106,8 +95,7 @@ _CHINESE_PUNCTUATION = str.maketrans(_TABLES.chinese_punctuation)
 
 
 def chinese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
-    """Return IPA of `text` with a tone after each vowel; `foreign` reads the words in Latin
-    letters."""
+    """Return IPA of `text` with a tone after each vowel; `foreign` reads words in Latin letters."""
     from pypinyin import Style, lazy_pinyin
     from pypinyin.seg.mmseg import seg
 
@@ -137,8 +125,7 @@ def _syllable(pinyin: str) -> str:
 
 
 def japanese_phonemes(text: str, foreign: Callable[[str], str]) -> str:
-    """Return IPA of `text`, with a space between phrases; `foreign` reads the words in Latin
-    letters."""
+    """Return IPA of `text` with spaces between phrases; `foreign` reads words in Latin letters."""
     spoken = ""
     for word in _tagger()(text):
         surface, kind = word.surface, word.feature

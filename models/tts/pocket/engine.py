@@ -1,11 +1,6 @@
-"""Pocket TTS: 100 million parameters, faster than real time on two cores.
-
-It speaks in a voice of its own or that of a recording, without a transcript. Its libraries are
-those of the GPU profile.
-
-The model is Kyutai's (https://kyutai.org/blog/2026-01-13-pocket-tts). Its languages are separate
-models of the same form.
-"""
+"""Pocket TTS: 100 million parameters, faster than real time on two cores. GPU profile. It speaks in
+a voice of its own or that of a recording, without a transcript. The model is Kyutai's
+(https://kyutai.org/blog/2026-01-13-pocket-tts); its languages are separate models of one form."""
 
 from collections.abc import Iterator
 

@@ -1,10 +1,10 @@
 """The networks of Pocket TTS, one frame of 80 ms at a time.
 
-A transformer reads a voice, the text and earlier frames; a one-step flow samples the next
-latent from its state, and a codec decodes latents to audio (Rouard et al., "Continuous Audio
-Language Models", 2025). `generate` of the library does the same in one blocking call, with the
-random generator of the process. Here each request has its own random generator, so its result does
-not depend on other requests, and a request can stop after any frame.
+A transformer reads a voice, the text and earlier frames; a one-step flow samples the next latent
+from its state, and a codec decodes latents to audio (Rouard et al., "Continuous Audio Language
+Models", 2025). The library's `generate` does the same in one blocking call, with the random
+generator of the process. Here each request has its own generator, so its result does not depend on
+other requests, and it can stop after any frame.
 """
 
 import math
@@ -36,8 +36,7 @@ class PocketModel(LoadedNetwork):
     """Weights of the speech network and its codec on one device, in float32; thread-safe."""
 
     def __init__(self, folder: Path, device: str, threads: int) -> None:
-        """Load the networks. `device` "auto" is the GPU if there is one; `threads` applies to the
-        whole process."""
+        """`device` "auto" is the GPU if there is one; `threads` applies to the whole process."""
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         speech, codec = read_networks(folder / "model.safetensors")
@@ -72,11 +71,8 @@ class PocketModel(LoadedNetwork):
         return tuple((keys.to(self.device), values.to(self.device)) for keys, values in layers)
 
     def speak(self, voice: Voice, text: str, *, temperature: float, seed: int) -> Iterator[Tensor]:
-        """Yields the latent of each frame, [1, 1, latents], until the model ends.
-
-        `temperature` is the variance of the noise. Raises ContextLengthExceeded before the first
-        frame.
-        """
+        """Yields the latent of each frame, [1, 1, latents], until the model ends. `temperature` is
+        the variance of the noise. Raises ContextLengthExceeded before the first frame."""
         speech, _ = self._loaded()
         config = speech.config
         sentence = as_sentence(text)
@@ -114,10 +110,8 @@ class PocketModel(LoadedNetwork):
 
 class SpeechDecoder:
     """Decodes the latents of one sentence in pieces, with the same result as decoding them at once.
-
     The codec is causal. Its transformer has a cache; its convolutions read the last frame again,
-    which is longer than the past that they need.
-    """
+    which is longer than the past that they need."""
 
     def __init__(self, codec: Any) -> None:
         self._codec = codec

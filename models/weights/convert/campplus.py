@@ -1,9 +1,7 @@
-"""Builds the ONNX graph of the CAM++ speaker encoder from the published weights.
-
-H. Wang et al., "CAM++: A Fast and Efficient Network for Speaker Verification Using Context-Aware
-Masking" (arXiv:2303.00332): a convolutional head over frequency and time, three blocks of densely
-connected layers over time, each masked by its context, then the mean and deviation over time.
-"""
+"""Builds the ONNX graph of the CAM++ speaker encoder from the published weights. H. Wang et al.,
+"CAM++: A Fast and Efficient Network for Speaker Verification Using Context-Aware Masking"
+(arXiv:2303.00332): a convolutional head over frequency and time, three blocks of densely connected
+layers over time, each masked by its context, then the mean and deviation over time."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from onnx import TensorProto
 from models.errors import WeightsCorrupt
 from models.speaker.base import EMBEDDING_SIZE
 from models.weights.convert.onnx_graph import Graph, value
-from models.weights.convert.torch_file import Array, read_tensors
+from models.weights.convert.torch_file import read_tensors
 
 BANDS, UNITS = 80, 192
 CHANNELS = 320  # channels of the head's output, for each frame
@@ -23,11 +21,8 @@ BLOCKS = ((12, 1), (24, 2), (16, 2))  # layers, and the dilation of their convol
 
 def convert(published: Path) -> dict[str, bytes]:
     """Return a graph from `features` [1, n, 80] and `context` [m, m], m = (n + 1) // 2, to
-    `embeddings` [1, 256].
-
-    Element [j, i] of `context` is the weight of frame j in the context of frame i. Embeddings have
-    length 1; the network's have 192 numbers, and the others are 0. Raises WeightsCorrupt.
-    """
+    `embeddings` [1, 256] of length 1, the last 64 numbers 0. Element [j, i] of `context` is the
+    weight of frame j in the context of frame i. Raises WeightsCorrupt."""
     graph = _Graph(read_tensors(published / "campplus_cn_en_common.pt"))
     try:
         _network(graph)
@@ -41,22 +36,18 @@ def convert(published: Path) -> dict[str, bytes]:
 class _Graph(Graph):
     """A graph of layers with the published weights."""
 
-    def __init__(self, tensors: dict[str, Array]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
     def conv(self, of: str, name: str, **attributes: Any) -> str:
-        weights = [self._tensors[f"{name}.weight"]]
-        if (bias := self._tensors.get(f"{name}.bias")) is not None:
+        weights = [self.tensors[f"{name}.weight"]]
+        if (bias := self.tensors.get(f"{name}.bias")) is not None:
             weights.append(bias)
         return self.add("Conv", of, *weights, **attributes)
 
     def norm(self, of: str, name: str) -> str:
         """Add a batch normalisation, without a scale if none is published."""
-        mean = self._tensors[f"{name}.running_mean"]
-        variance = self._tensors[f"{name}.running_var"]
-        scale = self._tensors.get(f"{name}.weight", np.ones_like(mean))
-        offset = self._tensors.get(f"{name}.bias", np.zeros_like(mean))
+        mean = self.tensors[f"{name}.running_mean"]
+        variance = self.tensors[f"{name}.running_var"]
+        scale = self.tensors.get(f"{name}.weight", np.ones_like(mean))
+        offset = self.tensors.get(f"{name}.bias", np.zeros_like(mean))
         return self.add("BatchNormalization", of, scale, offset, mean, variance)
 
     def norm_relu(self, of: str, name: str) -> str:

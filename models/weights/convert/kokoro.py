@@ -1,19 +1,15 @@
 """Builds fast graphs of Kokoro from the published one, whose quantization is slow.
 
 The model is https://huggingface.co/hexgrad/Kokoro-82M (StyleTTS 2 with an iSTFTNet decoder), and
-the published graph is that of https://github.com/thewh1teagle/kokoro-onnx. The published 8-bit
-graph quantizes the input of each convolution at run time, and the float32 graph computes the norms
-of its weights.
+the published graph is that of https://github.com/thewh1teagle/kokoro-onnx. Its 8-bit form quantizes
+the input of each convolution at run time; its float32 form computes the norms of weights. The
+vocoder, from the frames of the sentence on, is rebuilt as plain convolutions with the same weights,
+which a graph compiler can fuse and run in bfloat16. Its parts have about the same cost, so that a
+cancelled request stops between them. The plan, from symbols to frames, is not changed.
 
-The vocoder, from the frames of the sentence on, is rebuilt as plain convolutions with the same
-weights, which a graph compiler can fuse and run in bfloat16. Its parts have about the same cost, so
-that a cancelled request stops between them. The plan, from symbols to frames, is not changed.
-
-Every value of the vocoder has four dimensions, [1, channels, 1, steps]: compilers keep these in the
-channels-last layout of convolutions, and would transpose values of three dimensions back and forth.
-Values between graphs are bfloat16, as inside them: for an output of another type, compilers would
-compute the operators before it in that type.
-"""
+Every value of the vocoder has four dimensions, [1, channels, 1, steps], since compilers would
+transpose values of three back and forth. Values between graphs are bfloat16: for an output of
+another type, compilers would compute the operators before it in that type."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -234,13 +230,11 @@ class _VocoderPart(Graph):
         return self.add("Mul", value, self.number(1 / 3))
 
     def take(self, name: str) -> str:
-        """Return an input of that name."""
         if name not in self.inputs:
             self.inputs[name] = self.add("Cast", name, to=onnx.TensorProto.FLOAT)
         return self.inputs[name]
 
     def give(self, name: str, value: str) -> None:
-        """Make `value` an output of that name."""
         self.outputs.append(self.add("Cast", value, result=name, to=_type(name)))
 
     def convolved(
@@ -266,10 +260,7 @@ class _VocoderPart(Graph):
         return self.add("Cast", value, to=onnx.TensorProto.FLOAT)
 
     def raised(self, value: str, name: str, times: int) -> str:
-        """Upsample by `times`: a convolution computes the steps between two old steps as channels.
-
-        Compilers have no fast transposed convolution.
-        """
+        """Upsample by a convolution whose channels are new steps: transposed ones are slow."""
         weight, bias = self.published.transposed(name)  # [in, out, width]
         width, pad = weight.shape[2], (weight.shape[2] - times) // 2
         before, after = (width - 1 - pad) // times, (times - 1 + pad) // times
@@ -341,10 +332,7 @@ class _VocoderPart(Graph):
 
     def _norm(self, value: str, name: str, steps: int) -> tuple[str, str]:
         """Return the gain and shift that set each channel's mean and variance to those of the
-        style.
-
-        Mean and variance include the frames that were cut off, with the value of SILENT_FRAME.
-        """
+        style. Both include the frames that were cut off, with the value of SILENT_FRAME."""
         weight, bias = self.published.linear(f"{name}.fc")
         half = weight.shape[1] // 2  # channels
         at = SILENT_FRAME * steps
@@ -384,7 +372,6 @@ class _VocoderPart(Graph):
         return self.add("Add", self.add("Mul", value, gain), inner)
 
     def _square(self, value: str, scale: float, offset: float) -> str:
-        """Add (scale value + offset)²."""
         if scale != 1:
             value = self.add("Mul", value, self.number(scale))
         value = self.add("Add", value, self.number(offset))
@@ -426,8 +413,7 @@ def _type(name: str) -> int:
 
 
 def _cosine() -> tuple[float, float, float]:
-    """Return `a, b, c` of (a r² + b)² + c, which is cos(πr / 2) for |r| up to a half, with an error
-    of 1e-5."""
+    """Return `a, b, c` of (a r² + b)² + c ≈ cos(πr / 2), with an error of 1e-5 for |r| ≤ ½."""
     squares = np.linspace(0, 0.25, 2001)
     fitted = np.polynomial.Chebyshev.fit(squares, np.cos(np.pi / 2 * np.sqrt(squares)), 2)
     c, b, a = (float(term) for term in fitted.convert(kind=np.polynomial.Polynomial).coef)

@@ -1,8 +1,6 @@
-"""Builds the ONNX graph of a MiniLM sentence encoder from the published weights.
-
-Reimers and Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks" (2019): BERT,
-the mean of its last states over the tokens of a text, scaled to length 1.
-"""
+"""Builds the ONNX graph of a MiniLM sentence encoder from the published weights. Reimers and
+Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks" (2019): BERT, the mean of
+its last states over the tokens of a text, scaled to length 1."""
 
 import json
 from math import prod, sqrt
@@ -13,7 +11,7 @@ from onnx import TensorProto
 
 from models.errors import WeightsCorrupt
 from models.weights.convert.onnx_graph import Graph, value
-from models.weights.convert.torch_file import Array, tensor_of
+from models.weights.convert.torch_file import Array
 
 UNITS, HEADS, INNER_UNITS, LAYERS = 384, 12, 1536, 6
 WORDS, POSITIONS = 30_522, 512
@@ -46,13 +44,6 @@ def convert(published: Path) -> dict[str, bytes]:
 
 class _SentenceGraph(Graph):
     """A graph of layers with the published weights."""
-
-    def __init__(self, tensors: dict[str, Array]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
-    def tensor(self, name: str, *shape: int) -> Array:
-        return tensor_of(self._tensors, name, shape)
 
     def linear(self, of: str, name: str, inputs: int, outputs: int) -> str:
         weight = self.tensor(f"{name}.weight", outputs, inputs).T.copy()
@@ -98,10 +89,8 @@ class _SentenceGraph(Graph):
 
 
 def _read_tensors(path: Path) -> dict[str, Array]:
-    """Read the float32 tensors of a safetensors file. Raises WeightsCorrupt.
-
-    The format: https://github.com/huggingface/safetensors#format.
-    """
+    """Read the float32 tensors of a safetensors file. Raises WeightsCorrupt. The format:
+    https://github.com/huggingface/safetensors#format."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     try:
@@ -109,8 +98,7 @@ def _read_tensors(path: Path) -> dict[str, Array]:
         for name, entry in json.loads(data[8:start]).items():
             if entry.get("dtype") == "F32":
                 count, offset = prod(entry["shape"]), start + entry["data_offsets"][0]
-                array = np.frombuffer(data, "<f4", count, offset)
-                tensors[name] = array.reshape(entry["shape"])
+                tensors[name] = np.frombuffer(data, "<f4", count, offset).reshape(entry["shape"])
         return tensors
     except (ValueError, LookupError, AttributeError) as error:
         raise WeightsCorrupt(f"{path.name} cannot be read: {error}") from error

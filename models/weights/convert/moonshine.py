@@ -1,9 +1,6 @@
-"""Converts Moonshine's graphs from ONNX Runtime's own format, with weights in int8, to ONNX.
-
-Each call of the original graphs widens every weight again, since the runtime does not optimise
-graphs in that format. As ONNX, a token takes a fifth of the time, and the graphs take 190 MB of
-memory instead of 60.
-"""
+"""Converts Moonshine's int8 graphs from ONNX Runtime's own format to ONNX. In their own format, the
+runtime does not optimise graphs, and each call widens every weight again. As ONNX, a token takes a
+fifth of the time, and the graphs take 190 MB of memory instead of 60."""
 
 import json
 from pathlib import Path
@@ -17,8 +14,7 @@ from models.runtimes.onnx import CPU, session_options
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return the graphs as ONNX, and the vocabulary in the form of tokenizer.json. Raises
-    WeightsCorrupt."""
+    """Return the graphs in ONNX, and the vocabulary as tokenizer.json. Raises WeightsCorrupt."""
     graphs = {
         f"{name}.onnx": _as_onnx(published / f"{name}.ort")
         for name in ("encoder_model", "decoder_model_merged")

@@ -1,11 +1,13 @@
 """Builds and serialises ONNX graphs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from models.errors import WeightsCorrupt
 from models.weights.convert.torch_file import Array
 
 Values = Sequence[onnx.ValueInfoProto]
@@ -19,14 +21,22 @@ def value(
 
 
 class Graph:
-    """A graph under construction."""
+    """A graph under construction; `tensors` are the published weights by name."""
 
     opset = 17
     ir_version = 8
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Mapping[str, Array] = {}) -> None:
+        self.tensors = tensors
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, Array] = {}
+
+    def tensor(self, name: str, *shape: int) -> Array:
+        """Return published weights. Raises WeightsCorrupt unless they are float32 of that shape."""
+        tensor = self.tensors.get(name)
+        if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
+            raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")
+        return tensor
 
     def add(self, kind: str, *inputs: str | Array, result: str = "", **attributes: Any) -> str:
         """Add a node, whose arrays become constants; returns the name of its result."""
@@ -42,7 +52,6 @@ class Graph:
         return name
 
     def model(self, name: str, inputs: Values, outputs: Values) -> onnx.ModelProto:
-        """Return the whole graph."""
         tensors = [numpy_helper.from_array(array, key) for key, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, tensors)
         opsets = [helper.make_opsetid("", self.opset)]

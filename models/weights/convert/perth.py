@@ -1,7 +1,5 @@
-"""Builds the ONNX graphs of Perth's encoder and decoder from the published weights.
-
-The networks are those of https://github.com/resemble-ai/Perth (`perth_net`, implicit).
-"""
+"""Builds the ONNX graphs of Perth's encoder and decoder from the published weights. The networks
+are those of https://github.com/resemble-ai/Perth (`perth_net`, implicit)."""
 
 from pathlib import Path
 
@@ -9,25 +7,22 @@ from onnx import ValueInfoProto
 
 from models.watermark.perth import BINS, LAYERS, SPEEDS
 from models.weights.convert.onnx_graph import Graph, value
-from models.weights.convert.torch_file import Array, read_tensors, tensor_of
+from models.weights.convert.torch_file import read_tensors
 
 UNITS = 256
 SLOPE = 0.01
 
 
 def convert(published: Path) -> dict[str, bytes]:
-    """Return the encoder and the decoder.
-
-    The encoder maps `magnitudes` [1, 128, frames] to `change` of the same shape. The decoder maps
-    `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2, frames]: the weight of
-    the branch, and the watermark. Raises WeightsCorrupt.
-    """
+    """Return the encoder, from `magnitudes` [1, 128, frames] to `change` of the same shape, and the
+    decoder, from `slow`, `normal` and `fast` [1, 128, frames] to `<speed>_heard` [1, 2, frames]:
+    the weight of the branch, and the watermark. Raises WeightsCorrupt."""
     tensors = read_tensors(published / "perth_net_250000.pth.tar", "model")
-    encoder = Graph()
-    change = _stack(encoder, tensors, "encoder.layers", "magnitudes", "change", outputs=BINS)
-    decoder = Graph()
+    encoder = Graph(tensors)
+    change = _stack(encoder, "encoder.layers", "magnitudes", "change", outputs=BINS)
+    decoder = Graph(tensors)
     branches = [
-        _stack(decoder, tensors, f"decoder.{speed}_layers", speed, f"{speed}_heard", outputs=2)
+        _stack(decoder, f"decoder.{speed}_layers", speed, f"{speed}_heard", outputs=2)
         for speed in SPEEDS
     ]
     sources, results = zip(*branches, strict=True)
@@ -38,21 +33,20 @@ def convert(published: Path) -> dict[str, bytes]:
 
 
 def _stack(
-    graph: Graph, tensors: dict[str, Array], prefix: str, source: str, result: str, *, outputs: int
+    graph: Graph, prefix: str, source: str, result: str, *, outputs: int
 ) -> tuple[ValueInfoProto, ValueInfoProto]:
-    """Add convolutions from the value `source` to the value `result`; return descriptions of
-    both."""
+    """Add convolutions from the value `source` to the value `result`; describe both."""
     sound = source
     last = len(LAYERS) - 1
     for number, frames in enumerate(LAYERS):
         name = f"{prefix}.{number}.conv"
         units = outputs if number == last else UNITS
-        shape = units, UNITS if number else BINS, frames
+        inputs = UNITS if number else BINS
         sound = graph.add(
             "Conv",
             sound,
-            tensor_of(tensors, f"{name}.weight", shape),
-            tensor_of(tensors, f"{name}.bias", shape[:1]),
+            graph.tensor(f"{name}.weight", units, inputs, frames),
+            graph.tensor(f"{name}.bias", units),
             result=result if number == last else "",
             kernel_shape=[frames],
             pads=[frames // 2, frames // 2],

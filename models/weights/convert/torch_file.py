@@ -1,15 +1,12 @@
-"""Reads the tensors of a file of `torch.save`, without torch and without running its code.
-
-Such a file is a pickle, which may call any function by name. This reader allows the few names that
-tensors need, and refuses all others. It reads the zip archives of current torch, and the format
-before 1.6.
-"""
+"""Reads the tensors of a file of `torch.save`, without torch and without running its code. Such a
+file is a pickle, which may call any function by name: this reader allows the few that tensors need.
+It reads the zip archives of current torch, and the format before 1.6."""
 
 import math
 import pickle
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -26,8 +23,7 @@ Array = NDArray[Any]
 
 
 def read_tensors(path: Path, section: str | None = None) -> dict[str, Array]:
-    """Read the tensors of a checkpoint, or of the dictionary `section` in it, by name. Raises
-    WeightsCorrupt for any other file."""
+    """Read the tensors of a checkpoint, or of its dictionary `section`. Raises WeightsCorrupt."""
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -91,10 +87,7 @@ def _load(file: BinaryIO | IO[bytes], storages: dict[str, Array] | None = None) 
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickles tensors and plain containers, nothing else.
-
-    A tensor is a view of its storage in `storages`, whose elements are read later.
-    """
+    """Unpickles tensors, as views of `storages` that are read later, and plain containers."""
 
     def __init__(self, file: BinaryIO | IO[bytes], storages: dict[str, Array]) -> None:
         super().__init__(file)
@@ -138,11 +131,3 @@ _NAMES: dict[tuple[str, str], Callable[..., Any] | np.dtype[Any]] = {
     ("torch", "FloatStorage"): np.dtype("<f4"),
     ("torch", "LongStorage"): np.dtype("<i8"),
 }
-
-
-def tensor_of(tensors: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
-    """Return the tensor of that name. Raises WeightsCorrupt unless it is float32 of that shape."""
-    tensor = tensors.get(name)
-    if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
-        raise WeightsCorrupt(f"the published file has no {name!r} of shape {shape}")
-    return tensor

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -46,11 +46,11 @@ KILL_TIMEOUT_S = 5.0
 MAX_WAITING = 32  # waiting uploads; beyond it, owners with the longest queues get Overloaded
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
-
-AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
-
 HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
 MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
+
+AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
+OpenFile = BinaryIO | socket.socket
 
 # Brands of MP4 files that may hold audio, those of 3GP included.
 _MP4_BRAND = re.compile(rb"M4[ABPV] |F4[AV] |mp4[12]|iso[m2-9]|dash|cmf[c2]|MSNV|qt  |3g[p2egrs].")
@@ -67,9 +67,6 @@ class DecodedAudio:
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
     format: AudioFormat
-
-
-OpenFile: TypeAlias = BinaryIO | socket.socket
 
 
 class WorkerDied(Exception):
@@ -274,8 +271,7 @@ class DecoderProcess:
 
 
 def sniff(head: bytes) -> AudioFormat:
-    """Determines the format of a file that starts with `head`, of `head_bytes`. Raises InvalidAudio
-    for every other format."""
+    """Determines the format of a file by its first `head_bytes`. Raises InvalidAudio for others."""
     if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
         return "wav"
     if head[:4] == b"fLaC":
@@ -304,7 +300,6 @@ def _brands(head: bytes) -> Iterator[bytes]:
 
 
 def _is_mp3_frame(head: bytes) -> bool:
-    """Whether `head` opens with the header of an MPEG audio frame of layer III."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
     version, layer = head[1] >> 3 & 3, head[1] >> 1 & 3
@@ -352,7 +347,6 @@ def _duration_s(answer: bytes, max_s: float) -> float:
 
 
 def _report(held: dict[Measure, bool]) -> None:
-    """Logs which measures of the sandbox hold, and counts them."""
     for measure, holds in held.items():
         metrics.decoder_sandbox.labels(measure).set(holds)
     missing = [measure for measure, holds in held.items() if not holds]

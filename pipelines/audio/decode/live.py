@@ -19,8 +19,7 @@ ANSWER_S = 10.0  # timeout of a message, which usually takes milliseconds
 MOST_SILENT_BYTES = 2**20  # consecutive bytes without a sample, such as pictures in headers
 MAX_LIVE_S = 72_000.0  # audio of the longest session at the highest speed
 
-Samples = tuple[int, bytes]
-"""A channel, and its linear 16-bit samples at STT_SAMPLE_RATE."""
+Samples = tuple[int, bytes]  # a channel, and its linear 16-bit samples at STT_SAMPLE_RATE
 
 
 @dataclass(eq=False, repr=False)
@@ -107,8 +106,7 @@ class LiveDecoder:
             pass
 
     async def _until_asked(self) -> AsyncIterator[Samples]:
-        """Yields samples until the process asks for bytes. Raises as `decode`, also if it ends
-        early."""
+        """Yields samples until the process asks for bytes. Raises as `decode`."""
         while (message := await self._receive()) is not None:
             if len(message) == 1:
                 return

@@ -93,7 +93,6 @@ class ChannelSplitter:
         self._rest = b""  # bytes of an incomplete sample of all channels
 
     def split(self, data: bytes) -> list[bytes]:
-        """Returns the complete samples of each channel."""
         data = self._rest + data
         step = self._channels * self._sample
         whole = len(data) // step * step
@@ -103,8 +102,7 @@ class ChannelSplitter:
 
 
 class Upsampler2x:
-    """Upsampler from 8 to 16 kHz by a half-band filter: 2 ms late, while soxr's blocks are 60
-    ms."""
+    """Upsampler from 8 to 16 kHz by a half-band filter: 2 ms late, not 60 ms as soxr's blocks."""
 
     def __init__(self) -> None:
         self._history: Pcm = np.zeros(HALF_BAND_TAPS - 1, np.float32)

@@ -5,11 +5,10 @@ is a message `{"format", "sample_rate", "max_seconds"}`, and `channel` to select
 open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
 mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
 the caller shuts down its end of that socket, the child is killed. The process itself reads no
-upload, so that no file can harm the decoding of the next, and a child starts in milliseconds. It
-imports little.
+upload, so no file can harm the decoding of the next. It imports little.
 
-A job with `channels` is a live stream: source and target are one socket of messages (`LiveWire`).
-"""
+A job with `channels` is a live stream: source and target are one socket of messages
+(`LiveWire`)."""
 
 import gc
 import io
@@ -79,8 +78,6 @@ ACCEPTED = {
 PACKETS = "opus"  # without a container: one packet per message
 # Without these FFmpeg reads on for more than a second; `nobuffer` would lose the first frames.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
-
-
 _EMPTY: Pcm = np.zeros(0, np.float32)
 
 
@@ -213,8 +210,7 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
 
 
 def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
-    """Yields frames of Opus, always stereo at 48 kHz. Raises InvalidAudio where the first packet is
-    invalid: later ones may be damaged."""
+    """Yields frames of Opus, stereo at 48 kHz. Raises InvalidAudio for an invalid first packet."""
     codec: Any = av.CodecContext.create("opus", "r")
     codec.sample_rate, codec.layout = 48_000, "stereo"
     is_first = True
@@ -334,8 +330,6 @@ def _to_float(frame: Any) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A child at work, as its parent sees it."""
-
     pid: int
     life: int  # a pipe that ends with the child
     reply: socket.socket  # socket of its answer

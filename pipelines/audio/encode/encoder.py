@@ -46,8 +46,6 @@ _OPUS_RATES = (8000, 12000, 16000, 24000, 48000)
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Codec of one output format."""
-
     encoding: str  # name in responses
     codec: str  # PyAV's name
     sample_format: str
@@ -115,8 +113,7 @@ class AudioEncoder(ABC):
 
     @abstractmethod
     def _write(self, pcm: Pcm, *, last: bool) -> list[bytes]:
-        """Write `pcm`, float32 [n] at the encoder's rate; with `last`, everything that is held
-        back."""
+        """Write `pcm`, float32 [n] at the encoder's rate; with `last`, everything held back."""
 
 
 class SampleEncoder(AudioEncoder):
@@ -153,8 +150,7 @@ def wav_header(sample_rate: int, data_bytes: int = _UNKNOWN_BYTES) -> bytes:
 
 
 def write_wav_length(file: TemporaryFile) -> None:
-    """Write the length of a complete WAV file into its header, which the encoder of a stream left
-    open; without effect on a file that has no such header."""
+    """Write the length of a WAV file into the header that a stream's encoder left open, if any."""
     size = file.size
     file.seek(0)
     chunk = file.read(4096).find(b"data")
@@ -166,9 +162,8 @@ def write_wav_length(file: TemporaryFile) -> None:
 
 
 class FileEncoder(AudioEncoder):
-    """Writes a file in a container, piece by piece. After a flush another file begins, except in
-    MP3, whose stream goes on: clients decode all its parts as one, and decoders refuse a tag within
-    a stream."""
+    """Writes a file in a container, piece by piece. After a flush another file begins; but MP3 goes
+    on as one stream, in which decoders refuse another tag."""
 
     def __init__(
         self,
@@ -262,8 +257,7 @@ class FileWriter:
     """Collects chunks into one whole file, not in memory; blocking."""
 
     def __init__(self, output_format: OutputFormat, sample_rate: int | None = None) -> None:
-        """Create a writer of audio at about `sample_rate` (Hz), by default that of the first
-        chunk."""
+        """Create a writer of audio at about `sample_rate` (Hz), or that of the first chunk."""
         self._format = output_format
         self._sample_rate = sample_rate
         self._target = TemporaryFile()

@@ -34,8 +34,7 @@ def open_encoder(
 
     A codec that lacks `sample_rate` (Hz) takes the next rate above it; lossy codecs have a
     `bit_rate`. Files begin with the first chunk and end with a flush. `wav_stream` has a header
-    after each flush, and `wav_messages` on each message; `opus_messages` are Ogg files that can be
-    decoded alone."""
+    after each flush, `wav_messages` on each message; `opus_messages` are Ogg files."""
     match encoder_format:
         case "pcm":
             return SampleEncoder(sample_rate)

@@ -61,8 +61,7 @@ class OpusMessageEncoder(AudioEncoder):
         total = len(before) + len(pcm) + _ENCODER_DELAY // self._scale
         spare = -(-total // packet) * packet - len(before) - len(pcm)
         recent = np.concatenate([before, pcm])[-2 : -spare - 2 : -1]
-        # The audio is extended by its own mirror image, without a step or a kink, which the codec
-        # would smear over the last samples.
+        # Its mirror image extends the audio without a step or a kink, which the codec would smear.
         after = np.clip(2.0 * pcm[-1] - recent, -1.0, 1.0)
         whole = np.concatenate([before, pcm, after])
         self._settling = np.concatenate([before, pcm])[-len(before) :]
@@ -93,8 +92,7 @@ def _opus_packets(pcm: Pcm, sample_rate: int, packet: int) -> list[bytes]:
 
 def _write_file(packets: list[bytes], *, sample_rate: int, dropped: int, samples: int) -> bytes:
     """Write a file of mono packets of 20 ms. A decoder drops the first `dropped` samples and yields
-    `samples`, both counted at 48 kHz. `sample_rate` (Hz) is the rate of the audio before it was
-    encoded, and only metadata."""
+    `samples`, both at 48 kHz. `sample_rate` (Hz) is the source's, and only metadata."""
     head = struct.pack("<8sBBHIhB", b"OpusHead", 1, 1, dropped, sample_rate, 0, 0)
     vendor = b"libopus"
     tags = struct.pack(f"<8sI{len(vendor)}s", b"OpusTags", len(vendor), vendor)

@@ -22,8 +22,6 @@ MAX_LATE_S = 0.2  # a sender that is later skips time, so that speech is not sen
 
 @dataclass(slots=True, eq=False)
 class SpokenItem:
-    """The speech of one response."""
-
     response_id: str
     item_id: str
     packets: deque[bytes] = field(default_factory=deque)
@@ -44,8 +42,7 @@ class Loudspeaker(MediaStreamTrack):
     kind = "audio"
 
     def __init__(self) -> None:
-        """Plays silence. `started` is called before the first packet of a response, and `stopped`
-        after its last."""
+        """`started` is called before the first packet of a response, `stopped` after its last."""
         super().__init__()
         self.started: Callable[[SpokenItem], None] = _ignore
         self.stopped: Callable[[SpokenItem], None] = _ignore
@@ -90,11 +87,9 @@ class Loudspeaker(MediaStreamTrack):
 
     @property
     def current(self) -> SpokenItem | None:
-        """The speech that is being played."""
         return self._items[0] if self._items else None
 
     def drop(self, item: SpokenItem) -> None:
-        """Drops the rest of the speech of a response."""
         self._items.remove(item)
 
     def clear(self) -> list[SpokenItem]:

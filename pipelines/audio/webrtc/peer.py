@@ -4,6 +4,7 @@ and its libraries are loaded only for the first call, so import this module in a
 import asyncio
 import logging
 from contextlib import suppress
+from typing import Any
 
 from aiortc import (
     RTCBundlePolicy,
@@ -64,10 +65,8 @@ class Peer:
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         transceiver.setCodecPreferences([c for c in codecs if c.mimeType == "audio/opus"])
         # aiortc holds four packets (80 ms) back for playback; recognition only needs them in order.
-        # The names are private: a release without them keeps its default.
-        jitter_buffer = getattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", None)
-        if jitter_buffer is not None and hasattr(jitter_buffer, "_prefetch"):
-            jitter_buffer._prefetch = 1
+        receiver: Any = transceiver.receiver
+        receiver._RTCRtpReceiver__jitter_buffer._prefetch = 1
         self._ice = bind(self._connection, settings)
         self._connection.on("datachannel", self._open)
         self._connection.on("track", self._listen)

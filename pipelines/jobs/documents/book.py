@@ -54,11 +54,9 @@ class Book:
     left_out: LeftOut = LeftOut()
 
     def only(self, numbers: str) -> "Book":
-        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5".
-
-        If `numbers` is empty, keeps what listeners do not usually leave out, or all if there is
-        nothing else. Raises InvalidRequest if the book has no such chapter.
-        """
+        """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5". If `numbers` is
+        empty, keeps what listeners do not usually leave out, or all if there is nothing else.
+        Raises InvalidRequest if the book has no such chapter."""
         count = len(self.chapters)
         kept = bytearray(not (numbers or chapter.is_extra) for chapter in self.chapters)
         if not numbers and not any(kept):

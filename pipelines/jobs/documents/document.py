@@ -1,6 +1,5 @@
 """Long texts as chapters: plain text, Markdown (https://spec.commonmark.org/) and EPUB 2 and 3
-(https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere.
-"""
+(https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,13 +10,7 @@ from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
-from pipelines.jobs.file_kinds import (
-    TEXTUAL,
-    UTF_16_MARKS,
-    file_kind,
-    is_text,
-    not_a_document,
-)
+from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text, not_a_document
 from pipelines.tts.reading import is_ssml
 
 MAX_CHAPTERS = 5000
@@ -55,10 +48,8 @@ _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
 
 
 def read_document(data: bytes, name: str, most_characters: int) -> Book:
-    """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`.
-
-    Notes are left out. Blocking. Raises InvalidRequest or FileTooLarge.
-    """
+    """Reads a document; EPUB is recognised by its bytes, Markdown by the suffix of `name`. Notes
+    are left out. Blocking. Raises InvalidRequest or FileTooLarge."""
     if data.startswith(b"PK\x03\x04"):
         book = read_epub(data, most_characters)
     else:
@@ -76,10 +67,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if len(chapters) > MAX_CHAPTERS:
         raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
     return replace(
-        book,
-        title=clean_title(book.title),
-        author=clean_title(book.author),
-        chapters=chapters,
+        book, title=clean_title(book.title), author=clean_title(book.author), chapters=chapters
     )
 
 
@@ -118,8 +106,7 @@ def _too_long(most_characters: int) -> FileTooLarge:
 
 
 def _decoded(data: bytes, name: str, most_characters: int) -> str:
-    """Decode text in UTF-8 or, with a byte order mark, UTF-16; else in Windows-1252 if it looks
-    like that. Raises InvalidRequest or FileTooLarge."""
+    """Decode UTF-8, UTF-16 with a mark, or Windows-1252. Raises InvalidRequest or FileTooLarge."""
     kind = file_kind(data, name)
     if kind in TEXTUAL or (kind and not is_text(data)):
         raise not_a_document(kind)
@@ -139,8 +126,7 @@ def _decoded(data: bytes, name: str, most_characters: int) -> str:
 
 
 def _is_plausible(text: str) -> bool:
-    """Whether a text in Windows-1252 has few letters that English lacks, as Western languages do,
-    and only usual signs."""
+    """Whether a text in Windows-1252 has few letters that English lacks, and only usual signs."""
     others = [character for character in text if not character.isascii()]
     letters = sum(map(str.isalpha, others))
     usual = all(letter.isalpha() or letter in _WINDOWS_LETTERS for letter in others)
@@ -149,10 +135,7 @@ def _is_plausible(text: str) -> bool:
 
 
 def _without_notes(text: str) -> tuple[str, int]:
-    """Leave out footnotes to which a mark refers, and their marks; other brackets are text.
-
-    Returns the text and the number of these notes.
-    """
+    """Leave out footnotes to which marks refer, and the marks; return the text and their number."""
     notes = [*_NOTE.finditer(text)]
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]

@@ -1,9 +1,7 @@
-"""Reads EPUB 2 and 3 (https://www.w3.org/TR/epub-33/) in memory, as chapters.
-
-Chapters begin at the entries of the table of contents (a navigation document or
-https://www.daisy.org/z3986/2005/ncx/) and at headings. Notes and page numbers, which EPUB's
-structural semantics (https://www.w3.org/TR/epub-ssv-11/) or links mark, are left out.
-"""
+"""Reads EPUB 2 and 3 (https://www.w3.org/TR/epub-33/) in memory, as chapters. Chapters begin at the
+entries of the table of contents (a navigation document or https://www.daisy.org/z3986/2005/ncx/)
+and at headings. Notes and page numbers, which EPUB's structural semantics
+(https://www.w3.org/TR/epub-ssv-11/) or links mark, are left out."""
 
 import io
 import re
@@ -230,11 +228,9 @@ class _Note:
 
 
 class _PageReader:
-    """Reads the tokens of pages, one after the other, as chapters.
-
-    Chapters begin at the entries of `contents`, and at each `h1` that comes after text of the
-    chapter. Without contents, they begin at each `h1` and `h2` that comes after text.
-    """
+    """Reads the tokens of pages, one after the other, as chapters. Chapters begin at the entries of
+    `contents`, and at each `h1` that comes after text of the chapter. Without contents, they begin
+    at each `h1` and `h2` that comes after text."""
 
     def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
         self.chapters = list[Chapter]()
@@ -263,7 +259,6 @@ class _PageReader:
         return len({self.left_out[place] for place in self.notes & self.left_out.keys()})
 
     def turn(self, page: str) -> None:
-        """Begins a page."""
         self._page = page
         self._break()
         self._begin("")
@@ -387,7 +382,6 @@ class _PageReader:
         self._link = None
 
     def _end_note(self) -> None:
-        """Leaves out a note."""
         if self._note and sum(map(len, self._parts[self._note.start :])) <= MAX_NOTE:
             del self._parts[self._note.start :]
             self.left_out[self._note.place] = self._note.place
@@ -412,16 +406,15 @@ class _PageReader:
         text = " ".join("".join(self._parts[start:]).split())
         if not text:
             return
-        if self._has_body or (self._has_heading and not self._is_title(text)):
+        if self._has_body:
             self._flush(start)
         elif self._has_heading and not self._contents:
-            self._label = f"{self._label} {text}"
+            if follows(text, self._label):
+                self._label = f"{self._label} {text}"
+            else:
+                self._flush(start)
         self._label = self._label or text
         self._has_heading = True
-
-    def _is_title(self, text: str) -> bool:
-        """Whether a heading right after another one belongs to the same chapter."""
-        return bool(self._contents) or follows(text, self._label)
 
     def _flush(self, end: int) -> None:
         """Ends the chapter whose text ends before the part `end`."""

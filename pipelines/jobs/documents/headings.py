@@ -151,8 +151,7 @@ def follows(title: str, above: str) -> bool:
 
 
 def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
-    """Replace the entries of a table of contents, the headings below it that are repeated later, by
-    its title."""
+    """Replace the entries of a table of contents, which are repeated later, by its title."""
     titles = (match for match in _LONE_LINE.finditer(text) if is_extra(match[1]))
     for match in islice(titles, _MOST_LISTS):
         start = match.start(1)
@@ -181,12 +180,10 @@ def _entry(line: str) -> str:
 
 
 def _headings(text: str) -> list[_Heading]:
-    """Return the lines that begin chapters.
-
-    Lines with a number and no noun count only if their numbers are consecutive, and there are two.
-    If two lines have the number 1, the one above may be a name ("I. Newton"). A name with an
-    initial counts only if a neighbouring volume, or another heading of its language, is there.
-    """
+    """Return the lines that begin chapters. Lines with a number and no noun count only if their
+    numbers are consecutive, and there are two. If two lines have the number 1, the one above may be
+    a name ("I. Newton"). A name with an initial counts only if a neighbouring volume, or another
+    heading of its language, is there."""
     headings = list[_Heading]()
     last = 0
     for match in _LINE.finditer(text):
@@ -232,8 +229,7 @@ def _headings(text: str) -> list[_Heading]:
 
 
 def _number_end(text: str, noun: str | None) -> int:
-    """Return the end of the number at the beginning of a text, after a noun if there is one; 0 if
-    there is none."""
+    """Return the end of the number that begins a text, after a noun if there is one; else 0."""
     words = _number_words(noun and noun.casefold())
     end = last = 0
     for word, _ in zip(_WORDS.finditer(text), range(_MOST_WORDS), strict=False):
@@ -251,8 +247,7 @@ def _number_end(text: str, noun: str | None) -> int:
 
 @cache
 def _number_words(noun: str | None) -> _NumberWords:
-    """Collect the words of the languages that have a noun in small letters; of all languages for
-    None, in 0.2 s."""
+    """Collect the words of the languages that have a noun in small letters; None: all, in 0.2 s."""
     rows = [row for row in _ROWS if noun is None or noun in row.nouns]
     joins = frozenset(word for row in rows for word in row.joins)
     listed = re.compile("|".join(word for row in rows for word in row.numbers))

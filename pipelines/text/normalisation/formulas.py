@@ -194,7 +194,7 @@ def _is_in_word(form: re.Match[str]) -> bool:
     return form[0] in "μΩ" and (any(map(str.isalpha, around)) or after_number is not None)
 
 
-def _divisor(unit: str, exponent: str, words: NumberWords) -> str:
+def divisor(unit: str, exponent: str, words: NumberWords) -> str:
     """Reads a unit with a negative exponent, such as "per second squared" or "per square meter"."""
     form = words.readings.per.get(exponent, "")
     raised = {"2": "²", "3": "³"}.get(exponent, "")
@@ -225,7 +225,7 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
         start = letters.start()
         raised_unit = letters[0] + form[0]
         if _PRICED_BEFORE.search(before, 0, start) and raised_unit in words.units:
-            if spoken := _divisor(letters[0], raised, words):
+            if spoken := divisor(letters[0], raised, words):
                 return before[:start].rstrip("/"), f" {spoken} "
             return before, form[0]
         divided = _DIVIDED_BEFORE.search(before, 0, start)
@@ -233,7 +233,7 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
             return before, form[0]
         is_measure = divided or _MEASURE_BEFORE.search(before, 0, start)
         if is_measure and (raised.startswith("-") or (divided and raised in "23")):
-            if spoken := _divisor(letters[0], raised.lstrip("-"), words):
+            if spoken := divisor(letters[0], raised.lstrip("-"), words):
                 return before[:start].rstrip("/·⋅ "), f" {spoken} "
         elif is_measure and raised_unit in words.units:
             return before, form[0]

@@ -9,7 +9,7 @@ import unicodedata
 
 from babel import Locale
 
-from pipelines.text.normalisation.formulas import say_formulas
+from pipelines.text.normalisation.formulas import divisor, say_formulas
 from pipelines.text.normalisation.notation import without_notation
 from pipelines.text.normalisation.number_words import (
     INDIC,
@@ -31,6 +31,9 @@ _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
+# "COP28", "PHP 8.3", "RON 95" and "TRY 3 TIMES" have no currency.
+_NO_CODE = r"(?:COP[ ]?\d\d?|PHP[ ]?\d(?:\.\d|(?:\.\d\d?){2})?|RON[ ]?(?:9[158]|100))(?!\d|[.,]\d)"
+_NO_CODE += r"|(?:TRY|MAD|PEN|BOB|COP)[ ]\d\d?[ ][A-Z]{2}"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
 
@@ -62,7 +65,8 @@ _OTHERS = rf"""
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
       (?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
   | (?P<number>(?P<sign>(?<![\w)\]{INDIC}])[-−+](?=[\d{_SYMBOLS}]))?
-      (?P<symbol>(?:(?<!\w)(?:{_LONGER}|{_CODES})|[{_SYMBOLS}])[ \u00a0\u202f]?(?=\d))?
+      (?P<symbol>(?:(?<!\w)(?:{_LONGER}|(?!{_NO_CODE})(?:{_CODES}))|[{_SYMBOLS}])
+        [ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """
 _TOKEN = re.compile(_EMAIL + _OTHERS, re.VERBOSE)
@@ -75,9 +79,9 @@ _MONEY_SCALE = re.compile(
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
 _CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
-# Indic letters after a unit of other letters are an ending.
+# Indic letters after a unit of other letters are an ending; "2024 l'équipe" has an article.
 _UNIT_AFTER = re.compile(
-    rf"[ \u00a0\u202f]?((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
+    rf"[ \u00a0\u202f]?(?!\w['’]\w)((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
     rf"(?:/(?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,4}})?[²³]?"
     rf"|[{INDIC}]{{1,12}}(?:/[^\W\d_]{{1,4}})?[²³]?(?![{INDIC}])|[%٪°′][CFcf]?)"
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
@@ -98,7 +102,7 @@ _ORDINAL_AFTER = {
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(  # not in a house number of several parts, such as 8-2-293
-    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
+    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)|[~〜～](?=[-−]\d)"
 )
 # Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
 _ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0dff\u200d])")
@@ -111,6 +115,7 @@ _VERSION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
+_DICTATED = re.compile(r"(?!(?:19|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
@@ -299,6 +304,9 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         is_code = len(letter) == 1 or not text[match.start() - 3 : match.start() - 2].isalnum()
         if len(number) < 4 and is_code and text[end : end + 1].isalpha():
             return words.integer(number), end
+    if _DICTATED.fullmatch(match["digits"]) and not symbol and words.dictated_end.match(text, end):
+        if words.dictated_before.search(text, max(0, match.start() - 60), match.start()):
+            return words.digits(number), end
     if len(number) > LONGEST_NUMBER and number.isdecimal() and not match["digits"].isdecimal():
         return words.minus * bool(sign) + words.integer(number, longest=LONGEST_GROUPED_NUMBER), end
     counted, end = _say_counted(sign + number, currency, text, end, words)
@@ -342,8 +350,14 @@ def _say_counted(
         if decade := _DECADE_AFTER.match(text, end):
             year = words.year(int(number))
             return (f"{year[:-1]}ies" if year.endswith("y") else f"{year}s"), decade.end()
-    if (after := _UNIT_AFTER.match(text, end)) and (unit := words.unit(after[1])):
+    after = None if words.not_unit.match(text, end) else _UNIT_AFTER.match(text, end)
+    if after and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
+    if after and len(after[1]) > len("t/m"):  # Dutch for "up to"
+        above, _, below = after[1].partition("/")
+        if (unit := words.unit(above)) and words.unit(below):
+            if per := divisor(below, "1", words):
+                return f"{words.count(number, unit)} {per}", after.end()
     is_year = whole and len(number) == 4 and 1500 <= int(number) <= 2099 and number[1:] != "000"
     if is_year and text.endswith(number, 0, end):  # a number with a mark in it is not a year
         return words.year(int(number)), end

@@ -55,6 +55,9 @@ class NumberWords:
         self._feminine_noun = re.compile(expand(sets.get("feminine", "(?!)")))
         self._uncounted = re.compile(expand(sets.get("uncounted", "(?!)")))
         self._endings = {re.compile(expand(find)): to for find, to in self.readings.endings.items()}
+        self.not_unit = re.compile(sets.get("not_unit", "(?!)"))
+        self.dictated_before = re.compile(f"(?:{expand(sets['dictated'])})$")
+        self.dictated_end = re.compile(expand(sets["dictated_end"]))
         self.millions = re.compile(rf" ?({sets.get('millions', '(?!)')})\b")  # after a number
         self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)

@@ -25,8 +25,7 @@ class CheckpointError(ValueError):
 
 
 def write_checkpoint(searched: SearchState, progress: object) -> bytes:
-    """Write a checkpoint; `progress` is a dataclass of plain values. Measured numbers lose some
-    precision."""
+    """Write a checkpoint, which rounds measurements; `progress` is a dataclass of plain values."""
     plain = {name: value for name, value in vars(searched).items() if name != "evolution"}
     parts: dict[str, Any] = {
         name: np.array(value, SHORTER.get(name)) for name, value in plain.items()

@@ -1,7 +1,6 @@
 """Features of a signal: its speech, level, spectrum and pitch, measured the same for all voices.
 
-The recordings of the speaker are decoded, and split into those that a fit uses and a part that is
-held out."""
+A speaker's recordings are split into a part that a fit uses, and one that is held out."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -43,8 +42,6 @@ DECODED_WITHIN_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class TargetSpeaker:
-    """Voice of one person."""
-
     embedding: Embedding  # [512] as `embed_both`, of the recordings that the fit may use
     held_out: Embedding  # [512], of the recordings that only rate the result
     second: Embeddings  # [2, 256], of both, by the encoder that the search does not use

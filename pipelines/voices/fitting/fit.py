@@ -75,8 +75,7 @@ class FitProgress:
 
 
 class Fit:
-    """A fit, which is deterministic for a seed; the order of the outcomes of one step does not
-    matter."""
+    """A fit, which is deterministic for a seed, whatever the order of a step's outcomes."""
 
     def __init__(
         self,
@@ -89,8 +88,7 @@ class Fit:
         searched: SearchState | None = None,
         progress: FitProgress | None = None,
     ) -> None:
-        """Continue from `searched`; blocking, a second. Callers use `begin`. `british` is the
-        accent of English, and changes no other language."""
+        """Continue from `searched`; blocking, a second. Callers use `begin`."""
         self.preview: Preview | None = None
         self.replaced: bytes | None = None  # the pack of an earlier voice, rated beside the new one
         self._began = time.monotonic()
@@ -102,7 +100,7 @@ class Fit:
         self._stock, self._native = prior.stock_for(speaker, language, gender, british=british)
         floor = max(config.min_quality, prior.quality_of(self._native) - QUALITY_SLACK)
         wanted = config.model_copy(update={"min_quality": floor})
-        self._search = Search(prior.space, prior.mixtures, speaker, wanted, searched)
+        self._search = Search(prior, speaker, wanted, searched)
         self._progress = progress or FitProgress()
         self._attempts: list[SearchTrial] = []
         self._names: dict[int, str] = {}  # names of voices by rated trial
@@ -240,8 +238,7 @@ class Fit:
         return trials + [self._stock_trial(self._native, text) for text in texts]
 
     def _final_trials(self) -> list[Trial]:
-        """Return trials of the voice and two stock voices, with sentences that no trial has
-        used."""
+        """Return trials of the voice and two stock voices, with new sentences."""
         chosen, texts = self._chosen(), self._sentences.judge[: self._config.judge_sentences]
         trials = [self._rated_trial(chosen, text, keep=text == texts[0]) for text in texts]
         voices = dict.fromkeys((self._stock[0][0], self._native))
@@ -272,8 +269,7 @@ class Fit:
         return self._trial(text, one.style, [one.bands], name=one.name, keep=keep)
 
     def _stock_trial(self, voice: str, text: str) -> Trial:
-        """Return a trial of a stock voice by its style: the engine may not offer that voice, for
-        lack of phonemes."""
+        """Return a trial of a stock voice by its style, as the engine may not offer the voice."""
         space = self._prior.space
         return self._trial(text, space.stock[space.names.index(voice)], name=STOCK + voice)
 

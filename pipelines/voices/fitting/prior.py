@@ -34,8 +34,7 @@ LANGUAGES = {
     "p": "pt",
     "z": "zh",
 }
-"""The language of a stock voice by the first letter of its name; the second letter is its
-gender."""
+"""The language of a stock voice by its first letter; the second letter is the gender."""
 BRITISH = "b"  # first letter of British voices, in English
 EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
 SPECTRUM_STEP_DB = 0.4
@@ -75,9 +74,8 @@ class FittingPrior:
     def stock_for(
         self, speaker: TargetSpeaker, language: str, gender: str, *, british: bool = False
     ) -> tuple[list[tuple[str, float]], str]:
-        """Return the stock voices by their similarity, the nearest first, and the native one. The
-        native one is the nearest that was trained in the language. Similarities are those of
-        held-out recordings, so that the gain of the fit is not overstated."""
+        """Return the stock voices by their similarity to the held-out recordings, the nearest
+        first, and the native one, which is the nearest that was trained in the language."""
         values = self.mixtures.stock @ speaker.held_out
         order = [int(index) for index in np.argsort(-values)]
         ranked = [(self.space.names[index], float(values[index])) for index in order]

@@ -1,9 +1,8 @@
 """Fits a voice for an engine that continues a prompt in its voice: selects the prompt.
 
-It has the interface of `pipelines.voices.fitting.fit.Fit`, with one round of trials, one for each
-suitable segment of the samples. The selected segment, with its transcript if its words are clear,
-is the voice pack (`models.tts.voice_prompt`). An engine that reads the words gets only segments
-with clear words."""
+Like `pipelines.voices.fitting.fit.Fit`, but with one round of trials, one for each suitable segment
+of the samples. The selected segment, with its transcript if its words are clear, is the voice pack
+(`models.tts.voice_prompt`). An engine that reads the words gets only segments with clear ones."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from models.speaker.base import SPEAKER_SAMPLE_RATE, Embedding, SpeakerEncoder
 from models.stt.base import TranscriptionRequest
 from models.tts.base import TTSEngine
 from models.tts.voice_prompt import MAX_TRANSCRIPT, PROMPT_SAMPLE_RATE, VoicePrompt, write_prompt
-from models.vad.base import VAD_SAMPLE_RATE, Probabilities, VADEngine
+from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.measures import clipped_share, snr_db
 from pipelines.audio.segments import find_spans
 from pipelines.errors import InvalidAudio
@@ -114,8 +113,7 @@ class PromptFit:
         *,
         transcribed: bool = True,
     ) -> "PromptFit":
-        """Decode and measure; blocking, some seconds. Raises InvalidAudio. A fit is fast, so that a
-        new attempt starts from the beginning."""
+        """Decode and measure; blocking, some seconds. Raises InvalidAudio."""
         signals = decode_all(recordings, PROMPT_SAMPLE_RATE)
         resampled = [resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE) for pcm in signals]
         segments = [best_prompt_segment(pcm, vad, config) for pcm in resampled]
@@ -144,7 +142,6 @@ class PromptFit:
         return 1.0 if self._outcomes else 0.0
 
     def next_trials(self) -> list[PromptTrial]:
-        """Return all trials, the first time."""
         return [] if self._outcomes else self._trials
 
     def observe(self, outcomes: Sequence[PromptOutcome]) -> None:
@@ -204,8 +201,7 @@ class PromptTrials:
     _target: PromptTarget
 
     def run(self, trial: PromptTrial) -> PromptOutcome:
-        """Run a trial; blocking, some seconds plus the synthesis of the sentences. Raises
-        EngineError."""
+        """Run a trial; blocking, some seconds plus the synthesis. Raises EngineError."""
         began = time.monotonic()
         pcm = pcm16_to_float(trial.recording.tobytes())
         recording = resample(pcm, PROMPT_SAMPLE_RATE, SPEAKER_SAMPLE_RATE)
@@ -227,7 +223,6 @@ class PromptTrials:
         return replace(outcome, took_s=time.monotonic() - began)
 
     def _read(self, heard: Pcm) -> tuple[str, float]:
-        """Return the transcript, and the confidence of the recogniser."""
         request = TranscriptionRequest(heard, self._target.language, beam_size=READING_BEAM_SIZE)
         segments = self._raters.recogniser.transcribe([request])[0].segments
         if not segments:
@@ -261,8 +256,7 @@ def _excerpt(pcm: Pcm, segment: PromptSegment) -> NDArray[np.int16]:
 def _without(
     heard: Sequence[Pcm], index: int, segment: PromptSegment, encoder: SpeakerEncoder
 ) -> Embedding:
-    """Return the speaker's embedding in all other recordings, or in the rest of this one if there
-    is no other."""
+    """Return the speaker's embedding in all other recordings, or else in the rest of this one."""
     others = [pcm for at, pcm in enumerate(heard) if at != index]
     if not others:
         own = heard[index]
@@ -276,14 +270,27 @@ def best_prompt_segment(pcm: Pcm, vad: VADEngine, config: PromptConfig) -> Promp
     """Return the best segment of a signal, float32 [n] at VAD_SAMPLE_RATE; None without pauses that
     fit. The best segment is long, with little silence, little noise and no clipping."""
     probabilities = vad.probabilities(pcm)
-    frames_a_second = VAD_SAMPLE_RATE / vad.capabilities.frame_samples
+    frame_samples = vad.capabilities.frame_samples
+    frames_a_second = VAD_SAMPLE_RATE / frame_samples
     spans = find_spans(probabilities, THRESHOLD, max(1, round(PAUSE_S * frames_a_second)))
     shortest = round(config.min_seconds * frames_a_second)
     longest = round((config.max_seconds - 2 * EDGE_S) * frames_a_second)
-    candidates = (
-        _scored(pcm, probabilities, vad.capabilities.frame_samples, first, last, config)
-        for first, last in _between_pauses(spans, shortest, longest)
-    )
+
+    def scored(first: int, last: int) -> PromptSegment:
+        inside = probabilities[first:last]
+        is_speech = inside >= THRESHOLD
+        cut = pcm[first * frame_samples : last * frame_samples]
+        score = (
+            WEIGHTS["snr"] * min(snr_db(cut, inside, is_speech, frame_samples) / ENOUGH_SNR_DB, 1.0)
+            + WEIGHTS["speech"] * float(np.mean(is_speech))
+            + WEIGHTS["length"] * len(cut) / VAD_SAMPLE_RATE / config.max_seconds
+            - WEIGHTS["clipped"] * clipped_share(cut)
+        )
+        edge = round(EDGE_S * VAD_SAMPLE_RATE)
+        start = max(0, first * frame_samples - edge)
+        return PromptSegment(start, min(len(pcm), last * frame_samples + edge), score)
+
+    candidates = (scored(*run) for run in _between_pauses(spans, shortest, longest))
     return max(candidates, key=lambda segment: segment.score, default=None)
 
 
@@ -297,25 +304,3 @@ def _between_pauses(
                 break
             if last - first >= shortest:
                 yield first, last
-
-
-def _scored(
-    pcm: Pcm,
-    probabilities: Probabilities,
-    frame_samples: int,
-    first: int,
-    last: int,
-    config: PromptConfig,
-) -> PromptSegment:
-    inside = probabilities[first:last]
-    is_speech = inside >= THRESHOLD
-    cut = pcm[first * frame_samples : last * frame_samples]
-    score = (
-        WEIGHTS["snr"] * min(snr_db(cut, inside, is_speech, frame_samples) / ENOUGH_SNR_DB, 1.0)
-        + WEIGHTS["speech"] * float(np.mean(is_speech))
-        + WEIGHTS["length"] * len(cut) / VAD_SAMPLE_RATE / config.max_seconds
-        - WEIGHTS["clipped"] * clipped_share(cut)
-    )
-    edge = round(EDGE_S * VAD_SAMPLE_RATE)
-    start = max(0, first * frame_samples - edge)
-    return PromptSegment(start, min(len(pcm), last * frame_samples + edge), score)

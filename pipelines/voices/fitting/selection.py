@@ -20,8 +20,6 @@ ERROR_SLACK, ERROR_COST = 0.01, 1.0  # slack and cost of the word error rate
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A voice that may be selected."""
-
     name: str
     style: tuple[float, ...]  # [256]
     bands: tuple[float, ...]
@@ -40,8 +38,7 @@ class SelectionResult:
     second: float | None = None  # to the held-out recordings, by the second encoder
 
     def score(self, stock: "SelectionResult", min_quality: float) -> float:
-        """Return the similarity, less penalties for quality and word errors worse than a stock
-        voice's."""
+        """Return the similarity, less penalties for what is worse than in a stock voice."""
         floor = max((stock.quality or 0.0) - QUALITY_SLACK, min_quality)
         below = 0.0 if self.quality is None else floor - self.quality
         wrong = (self.error_rate or 0.0) - (stock.error_rate or 0.0) - ERROR_SLACK
@@ -63,7 +60,6 @@ def candidates_of(space: StyleSpace, searched: SearchState) -> list[Candidate]:
 
 
 def selection_result(outcomes: Sequence[Outcome], target: Target) -> SelectionResult:
-    """Computes the result over all sentences of one voice."""
     embedding = mean_embedding(np.concatenate([outcome.embeddings for outcome in outcomes]))
     error_rate, quality = mean_rating([outcome.rating for outcome in outcomes])
     seconds = [outcome.second for outcome in outcomes if outcome.second is not None]

@@ -77,8 +77,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial, independent of all others; it takes a few kilobytes, and is sent between
-    processes."""
+    """A trial, independent of all others; some kilobytes, to be sent between processes."""
 
     number: int  # unique within a fit
     text: str
@@ -92,8 +91,6 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRating:
-    """The rating of one sentence."""
-
     words: int = 0
     errors: int = 0  # substituted, deleted or inserted
     quality: float | None = None  # mean opinion score
@@ -184,8 +181,7 @@ class Trials:
         self._second_encoder = once(self._load_second)
 
     def run(self, trial: Trial) -> Outcome:
-        """Run a trial; blocking, about half a second, and a second more to rate. Raises
-        EngineError."""
+        """Run a trial; blocking, half a second, or 1.5 s if it is rated. Raises EngineError."""
         engine, filters = self._engine, () if trial.rate else trial.filters
         sample_rate = engine.capabilities.sample_rate
         pack = trial.pack

@@ -135,7 +135,7 @@ async def test_a_form_is_refused_with_what_the_body_is(
     assert await books.charged("stt") == (0, 0)
 
 
-async def test_a_recording_is_fetched_from_its_url_by_the_guarded_client(
+async def test_a_recording_is_fetched_without_redirects(
     client: httpx.AsyncClient,
     token: Headers,
     services: Services,
@@ -151,9 +151,6 @@ async def test_a_recording_is_fetched_from_its_url_by_the_guarded_client(
 
     authority = Authority.make(tmp_path)
     async with receiver(authority, answer) as there:
-        for url in (there.url, "http://example.com/a", "https://localhost/a", "ftp://a.b/c"):
-            refused = await fetch(url)
-            assert (refused.status_code, refused.json()["error"]) == (400, "invalid_url"), url
         webhooks: Any = services.platform.webhooks
         monkeypatch.setattr(webhooks, "_allowed", authority.settings().allowed_networks)
         refused = await fetch(there.url)  # the client looks at the address that it dials

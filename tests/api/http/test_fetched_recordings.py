@@ -51,6 +51,25 @@ async def server_of(services: Services, folder: Path) -> AsyncIterator[tuple[Dri
 
 
 @pytest.mark.parametrize("asked", [listen, scribe, tool])
+async def test_a_recording_is_fetched_by_the_guarded_client(
+    asked: Any, client: httpx.AsyncClient, services: Services, auth: Headers, tmp_path: Path
+) -> None:
+    async def post(address: str) -> httpx.Response:
+        request = asked(address)
+        request["headers"] = {**request.get("headers", {}), **auth}
+        return await client.post(**request)
+
+    for inside in ("http://example.com/a", "https://localhost/a", "ftp://a.b/c", "file:///a", "x"):
+        assert "invalid_url" in (await post(inside)).text, inside
+    async with server_of(services, tmp_path) as (_, url):
+        answer = await post(f"{url}/whole.wav")
+        assert "the quick brown fox" in answer.text
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(services.platform.webhooks, "_allowed", ())
+            assert "invalid_url" in (await post(f"{url}/whole.wav")).text
+
+
+@pytest.mark.parametrize("asked", [listen, scribe, tool])
 async def test_a_server_that_drips_keeps_no_place_of_a_route_from_others(
     asked: Any, services: Services, auth: Headers, tmp_path: Path
 ) -> None:

@@ -74,21 +74,6 @@ async def test_a_retry_with_the_same_key_replays_the_answer_without_a_charge(
     assert await _captured(services) == captured
 
 
-async def test_a_form_retry_matches_whatever_its_multipart_boundary(
-    client: httpx.AsyncClient, keyed: Headers
-) -> None:
-    audio = _wav_file()
-
-    async def send(data: bytes) -> httpx.Response:
-        return await client.post("/stt", headers=keyed, files={"audio": ("a.wav", data)})
-
-    first, second = await send(audio), await send(audio)
-    assert (first.status_code, first.content) == (200, second.content), first.text
-    assert second.headers["idempotency-replayed"] == "true"
-    other = await send(audio + b"\0\0")
-    assert (other.status_code, other.json()["error"]) == (400, "idempotency_mismatch")
-
-
 def _form(boundary: bytes, data: bytes) -> bytes:
     head = b'Content-Disposition: form-data; name="audio"; filename="a"'
     delimiter = b"--" + boundary

@@ -1,6 +1,5 @@
 import asyncio
 import json
-import time
 from base64 import b64decode
 from collections.abc import AsyncGenerator, MutableMapping
 from types import SimpleNamespace
@@ -9,11 +8,10 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.requests import ClientDisconnect
 
 from api.http import streaming
 from api.http.errors import ApiError
-from api.http.streaming import BASE64_STEP, Base64Json, EventStream, error_frame, while_connected
+from api.http.streaming import BASE64_STEP, Base64Json, EventStream, error_frame
 from api.native.chat.completions import DONE, CompletionFrames, answer_body
 from models.llm.base import GenerationDelta, TokenUsage
 from pipelines.chat.pipeline import Completion
@@ -87,11 +85,6 @@ def test_text_and_tool_calls_of_a_delta_become_separate_events() -> None:
     assert deltas == [{"content": "text"}, *calls]
 
 
-def test_an_answer_body_without_tool_calls_and_reasoning_has_only_text() -> None:
-    answer = GenerationDelta()
-    assert answer_body(answer) == {"role": "assistant", "content": ""}
-
-
 @given(st.text(), st.sampled_from(["overloaded", "unavailable"]))
 def test_any_error_is_encoded_in_one_event_line(message: str, code: str) -> None:
     body = parse(error_frame(ApiError(code, message)))
@@ -102,27 +95,6 @@ def test_any_error_is_encoded_in_one_event_line(message: str, code: str) -> None
         "code": code,
         "param": None,
     }
-
-
-async def test_every_event_has_the_fields_that_openai_clients_read() -> None:
-    for frame in (
-        CompletionFrames(completion(is_new=True)).begin(),
-        FRAMES.begin(),
-        FRAMES.content("hello"),
-        FRAMES.finish("stop"),
-        await FRAMES.done(time.monotonic()),
-    ):
-        body = parse(frame)
-        assert body["id"] == "chatcmpl-1" and body["object"] == "chat.completion.chunk"
-        assert body["model"] == "svc/echo" and isinstance(body["created"], int)
-        assert len(body["choices"]) == 1
-        assert isinstance(body["choices"][0]["delta"]["content"], str)
-
-
-async def test_the_done_event_carries_the_token_usage() -> None:
-    body = parse(await FRAMES.done(time.monotonic() - 12))
-    assert body["type"] == "done" and 12_000 <= body["response_time_ms"] < 13_000
-    assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
 class Connection:
@@ -158,24 +130,6 @@ async def test_an_event_stream_sends_all_frames_with_streaming_headers() -> None
     assert b"content-length" not in headers
 
 
-async def test_a_disconnect_closes_the_frame_generator_while_it_awaits_a_frame() -> None:
-    closed = asyncio.Event()
-
-    async def frames() -> AsyncGenerator[bytes, None]:
-        try:
-            yield FRAMES.content("a")
-            await asyncio.sleep(3600)
-        finally:
-            closed.set()
-
-    connection = Connection()
-    asyncio.get_running_loop().call_later(0.05, connection.disconnected.set)
-    response = EventStream(frames())
-    async with asyncio.timeout(PATIENCE_S):
-        await response({"type": "http"}, connection.receive, connection.send)
-    assert closed.is_set()
-
-
 async def test_an_idle_stream_sends_keep_alive_comments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streaming, "KEEP_ALIVE_AFTER_S", 0.02)
 
@@ -191,34 +145,6 @@ async def test_an_idle_stream_sends_keep_alive_comments(monkeypatch: pytest.Monk
     await EventStream(frames())({"type": "http"}, connection.receive, connection.send)
     assert b": keep-alive\n\n" in connection.body
     assert connection.body.replace(b": keep-alive\n\n", b"") == FRAMES.content("a") + DONE
-
-
-async def test_work_is_cancelled_when_the_client_disconnects() -> None:
-    connection = Connection()
-    cancelled = asyncio.Event()
-
-    async def work() -> None:
-        try:
-            await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-
-    asyncio.get_running_loop().call_later(0.02, connection.disconnected.set)
-    with pytest.raises(ClientDisconnect):
-        await while_connected(connection.receive, work())
-    assert cancelled.is_set()
-
-
-async def test_while_connected_returns_the_result_or_raises_the_error_of_the_work() -> None:
-    async def work(fails: bool) -> int:
-        if fails:
-            raise ValueError("broken")
-        return 7
-
-    assert await while_connected(Connection().receive, work(False)) == 7
-    with pytest.raises(ValueError, match="broken"):
-        await while_connected(Connection().receive, work(True))
 
 
 async def test_a_disconnect_before_the_first_frame_closes_the_source() -> None:

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -13,11 +13,12 @@ from websockets.asyncio.client import ClientConnection
 from models.audio import float_to_pcm16
 from tests.api.native.jobs.doing import RATE, recording
 from tests.api.openai.realtime.client import RealtimeClient
+from tests.contract.dialects import DIALECTS
 from tests.hostile.audio_files import encode
 
 SENTENCE = "The harbour lay still, and no ship came in sight. "
 TEXT = SENTENCE * 90
-SHORT = SENTENCE * 18  # for routes that take fewer characters
+MEDIUM = SENTENCE * 38  # as much as every dialect takes
 SECONDS = 240.0  # of the recordings
 
 
@@ -69,11 +70,18 @@ def dialogue(*, is_streamed: bool = False) -> Work:
     return Work("tts", {"inputs": [line] * 90}, is_streamed=is_streamed)
 
 
-def cartesia(**fields: Any) -> Work:
-    audio = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
-    voice = {"mode": "id", "id": "{voice}"}
-    body = {"model_id": "sonic-3", "transcript": TEXT, "voice": voice, "output_format": audio}
-    return Work("tts", body | fields, is_streamed=True)
+def speech_of_dialects() -> Iterator[tuple[str, Work]]:
+    """The requests for speech of the contract suite, whose text every dialect takes."""
+    for dialect in DIALECTS:
+        for call in dialect.speech:
+            request = call.request(MEDIUM, "{voice}")
+            headers = request.get("headers", {})
+            work = Work("tts", request["json"], headers=headers, is_streamed=call.is_streamed)
+            yield route_of(call.path), work
+
+
+def route_of(path: str) -> str:
+    return path.replace("{voice}", "{voice_id}")
 
 
 def tool(name: str, **arguments: Any) -> Any:
@@ -91,28 +99,12 @@ OPENAI_STT = {"model": "whisper-1"}
 
 # The names after `#` tell several kinds of work of one path apart.
 REQUESTS: dict[str, Work] = {
-    "/tts-synthesize": Work("tts", {"text": TEXT}),
-    "/tts-stream": Work("tts", {"text": TEXT}, is_streamed=True),
+    **dict(speech_of_dialects()),
     "/tts/explain": Work("tts", {"text": SENTENCE * 60}),
-    "/openai/v1/audio/speech": Work(
-        "tts", {"model": "tts-1", "input": TEXT[:4000], "voice": "alloy"}, is_streamed=True
-    ),
-    "/tts/v1/voice": Work("tts", {"text": SHORT, "voiceId": "{voice}"}),
-    "/tts/v1/voice:stream": Work("tts", {"text": SHORT, "voiceId": "{voice}"}, is_streamed=True),
-    "/v1/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
-    "/v2/speak": Work("tts", {"text": TEXT[:1900]}, is_streamed=True),
-    "/v1/text-to-speech/{voice_id}": Work("tts", {"text": TEXT}, is_streamed=True),
-    "/v1/text-to-speech/{voice_id}/stream": Work("tts", {"text": TEXT}, is_streamed=True),
-    "/v1/text-to-speech/{voice_id}/with-timestamps": Work("tts", {"text": TEXT}),
-    "/v1/text-to-speech/{voice_id}/stream/with-timestamps": Work(
-        "tts", {"text": TEXT}, is_streamed=True
-    ),
-    "/v1/text-to-dialogue": dialogue(is_streamed=True),
+    "/v2/speak": Work("tts", {"text": MEDIUM}, is_streamed=True),
     "/v1/text-to-dialogue/stream": dialogue(is_streamed=True),
     "/v1/text-to-dialogue/with-timestamps": dialogue(),
     "/v1/text-to-dialogue/stream/with-timestamps": dialogue(is_streamed=True),
-    "/cartesia/tts/bytes": cartesia(),
-    "/cartesia/tts/sse": cartesia(),
     "/stt": Work("stt", file="audio"),
     "/stt#speakers": Work("stt", data={"speaker_labels": "true"}, file="audio"),
     "/openai/v1/audio/transcriptions": Work("stt", data=OPENAI_STT, file="file"),
@@ -146,7 +138,6 @@ REQUESTS: dict[str, Work] = {
     "/openai/v1/responses#stream": Work(
         "chat", {"input": TEXT[:4000], "stream": True}, is_streamed=True
     ),
-    "/mcp": Work("tts", tool("speak", text=TEXT), headers=MCP),
     "/mcp#transcribe": Work(
         "stt",
         tool("transcribe", audio="{mp3}"),
@@ -249,70 +240,24 @@ async def scribe(socket: ClientConnection, voice: str) -> None:
         await socket.send(json.dumps({**message, "sample_rate": 16_000, "commit": ends}))
 
 
-INWORLD_AUDIO = {"audioEncoding": "PCM", "sampleRateHertz": 16_000}
-CREATE = {"create_context": {"voice_id": "{voice}"}}
+def spoken(say: Callable[[str, str], Sequence[str | bytes]]) -> Begin:
+    """Sends the frames that speak a text."""
+
+    async def begin(socket: ClientConnection, voice: str) -> None:
+        for frame in say(MEDIUM, voice):
+            await socket.send(frame)
+
+    return begin
+
+
 # The address, what is sent there, and what is charged.
 SOCKETS: dict[str, tuple[str, Begin, str]] = {
-    "/ws/tts": (
-        "/ws/tts",
-        messages(CREATE, {"send_text": {"text": TEXT}}, {"flush_context": {}}),
-        "tts",
-    ),
-    "/tts/v1/voice:streamBidirectional": (
-        "/tts/v1/voice:streamBidirectional",
-        messages(
-            {"create": {"voiceId": "{voice}", "audioConfig": INWORLD_AUDIO}, "contextId": "c"},
-            {"send_text": {"text": SHORT, "flush_context": {}}, "contextId": "c"},
-        ),
-        "tts",
-    ),
-    "/cartesia/tts/websocket": (
-        "/cartesia/tts/websocket",
-        messages(
-            {
-                "model_id": "sonic-3",
-                "voice": {"mode": "id", "id": "{voice}"},
-                "output_format": {
-                    "container": "raw",
-                    "encoding": "pcm_s16le",
-                    "sample_rate": 16_000,
-                },
-                "transcript": TEXT,
-                "context_id": "c",
-            }
-        ),
-        "tts",
-    ),
-    "/v1/speak": (
-        "/v1/speak?model=aura-2-thalia-en",
-        messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
-        "tts",
-    ),
-    "/v2/speak": (
-        "/v2/speak?model=flux-alexis-en",
-        messages({"type": "Speak", "text": TEXT[:1900]}, {"type": "Flush"}),
-        "tts",
-    ),
-    "/v1/text-to-speech/{voice_id}/stream-input": (
-        "/v1/text-to-speech/{voice}/stream-input",
-        messages({"text": " "}, {"text": TEXT, "flush": True}),
-        "tts",
-    ),
-    "/v1/text-to-speech/{voice_id}/multi-stream-input": (
-        "/v1/text-to-speech/{voice}/multi-stream-input",
-        messages(
-            {"text": " ", "context_id": "c"}, {"text": TEXT, "context_id": "c", "flush": True}
-        ),
-        "tts",
-    ),
-    "/v1/text-to-dialogue/multi-stream-input": (
-        "/v1/text-to-dialogue/multi-stream-input",
-        messages(
-            {"voices": ["{voice}"], "context_id": "c"},
-            {"inputs": [{"text": TEXT, "voice_id": "{voice}"}], "context_id": "c", "flush": True},
-        ),
-        "tts",
-    ),
+    **{
+        route_of(kind.path): (kind.address("{voice}"), spoken(kind.say), "tts")
+        for dialect in DIALECTS
+        for kind in dialect.sockets
+        if kind.path and kind.say
+    },
     "/ws/stt": ("/ws/stt", native, "stt"),
     "/v1/listen": (
         "/v1/listen?encoding=linear16&sample_rate=16000",

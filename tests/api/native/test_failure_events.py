@@ -43,13 +43,6 @@ class LostSpeaker(VoicedSpeaker):
         raise EngineLost("the replica died")
 
 
-class LostAtSynthesis(VoicedSpeaker):
-    """The handle of a model that goes down between planning and synthesis."""
-
-    def synthesize(self, request: SynthesisRequest) -> AsyncGenerator[AudioChunk, None]:
-        raise EngineLost("the replica died")
-
-
 class SilentSpeaker(VoicedSpeaker):
     """Synthesises no audio."""
 
@@ -89,17 +82,6 @@ async def test_speech_without_a_model_sends_one_failed_event(
     assert event["data"]["error"] == "unavailable"
     assert event["data"]["voice_id"] in (None, "somebody")
     assert await books.kinds() == []
-
-
-@pytest.mark.parametrize("path", ["/tts-synthesize", "/tts-stream"])
-async def test_a_model_lost_after_the_hold_sends_one_failed_event(
-    path: str, services: Services, auth: Headers, books: Books
-) -> None:
-    app = app_with(services, LostAtSynthesis())
-    answer = await post(app, path, auth, json={"text": "Hello."})
-    assert answer.status_code == 503, answer.text
-    (event,) = await books.events()
-    assert event["data"]["id"] == (await books.entries())[0].operation
 
 
 @pytest.mark.parametrize(

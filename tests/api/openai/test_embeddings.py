@@ -74,15 +74,6 @@ async def test_an_invalid_input_is_400_and_costs_nothing(
     assert await books.charged("embedding") == (0, 0)
 
 
-async def test_embeddings_need_credit_and_the_scope_of_chat(
-    client: httpx.AsyncClient, auth: Auth, books: Books
-) -> None:
-    await books.set_credit(0)
-    refused = await embed(client, auth, input="a text")
-    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_credit")
-    assert (await embed(client, {}, input="a text")).status_code == 401
-
-
 async def test_prompts_are_continued_without_a_template_and_charged(
     client: httpx.AsyncClient, auth: Auth, books: Books, prompts: list[Any]
 ) -> None:

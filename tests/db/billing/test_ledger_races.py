@@ -12,6 +12,7 @@ from db.billing import ledger
 from db.billing.tables import LedgerEntry
 from db.database import Database, utc_now
 from tests.db.billing.ledger_work import crash_while_paying, spend_in_threads
+from tests.db.rows import rows
 
 WORKSPACE = 11
 PRICE = 10
@@ -24,7 +25,7 @@ async def check_balance(database: Database, captured: int) -> None:
     await database.run(ledger.release_expired, utc_now() + timedelta(hours=1))
     assert await database.read(ledger.discrepancies) == []
     assert await database.read(ledger.credit_of, WORKSPACE) == CREDIT - captured
-    entries = await database.read(lambda session: session.exec(select(LedgerEntry)).all())
+    entries = await rows(database, select(LedgerEntry))
     assert sum(entry.amount for entry in entries) == CREDIT - captured
     ends = Counter(entry.operation for entry in entries if entry.kind in ("capture", "release"))
     assert max(ends.values()) == 1

@@ -12,6 +12,7 @@ from db.database import Database, utc_now
 from db.jobs.queue import in_turn
 from db.voices.queue import claim_voice, ends_in_turn, expect_waiting
 from db.voices.voices import Voice, voice_of
+from tests.db.rows import execute
 from tests.db.test_chats import add_workspace
 from tests.db.voices.test_voices import add, new_voice
 
@@ -31,18 +32,15 @@ async def add_voices(database: Database, workspace_id: int, count: int, first: i
     """Adds `count` voices that were requested one second after another, from `first` on."""
     return [
         await add(
-            database,
-            new_voice(workspace_id, created_at=NOW + timedelta(seconds=first + number)),
+            database, new_voice(workspace_id, created_at=NOW + timedelta(seconds=first + number))
         )
         for number in range(count)
     ]
 
 
 async def queue_order(database: Database) -> list[UUID]:
-    def read(session: Session) -> list[UUID]:
-        return [voice.id for voice in in_turn(session, Voice, NOW, WORK)]
-
-    return await database.read(read)
+    voices = await database.read(lambda session: list(in_turn(session, Voice, NOW, WORK)))
+    return [voice.id for voice in voices]
 
 
 async def finish_next(database: Database, at: datetime) -> UUID:
@@ -87,12 +85,8 @@ async def test_a_voice_that_gave_way_is_behind_those_of_its_workspace(
 ) -> None:
     a = await add_voices(database, workspaces["A"], 3, -30)
     b = await add_voices(database, workspaces["B"], 2, -20)
-
-    def give_way(session: Session) -> None:
-        changes = {"progress": 0.5, "lease_until": NOW - timedelta(seconds=1)}
-        session.exec(update(Voice).where(col(Voice.id) == a[0]).values(changes))
-
-    await database.run(give_way)
+    gave_way = {"progress": 0.5, "lease_until": NOW - timedelta(seconds=1)}
+    await execute(database, update(Voice).where(col(Voice.id) == a[0]).values(gave_way))
     assert await queue_order(database) == [a[1], b[0], a[2], b[1], a[0]]
 
 

@@ -210,8 +210,7 @@ def test_a_missing_ray_folder_is_made_for_its_user_alone(
 
 
 @pytest.mark.parametrize(
-    "given",
-    ["open", "long", "spaced", "file", "replaceable", "another's", "in another's"],
+    "given", ["open", "long", "spaced", "file", "replaceable", "another's", "in another's"]
 )
 def test_an_unsuitable_ray_folder_is_refused_in_one_sentence(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str

@@ -40,8 +40,7 @@ def chosen(running: dict[str, Any] | None = None) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("free_gb", "model"),
-    [(9.5, LARGE), (9.49, MIDDLE), (6.5, MIDDLE), (6.49, SMALL), (0.1, SMALL)],
+    ("free_gb", "model"), [(9.5, LARGE), (9.49, MIDDLE), (6.5, MIDDLE), (6.49, SMALL), (0.1, SMALL)]
 )
 def test_the_free_memory_beside_the_service_decides(
     here: set[str], monkeypatch: pytest.MonkeyPatch, free_gb: float, model: str

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
 from deployments.gateway.listener import TCP_USER_TIMEOUT_MS, HttpListener, listening_socket
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, block_until
 
 
 async def echo(websocket: WebSocket) -> None:
@@ -196,10 +196,7 @@ def test_connections_beyond_the_limit_get_503_and_open_ones_are_kept() -> None:
         assert cpu_seconds(server.pid) - used < 0.7 * (time.monotonic() - began)
         for one in new:
             one.close()
-        deadline = time.monotonic() + PATIENCE_S
-        while not request_once(connect()).startswith(b"HTTP/1.1 404"):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        block_until(lambda: request_once(connect()).startswith(b"HTTP/1.1 404"))
         assert all(request_once(one).startswith(b"HTTP/1.1 404") for one in old)
 
 

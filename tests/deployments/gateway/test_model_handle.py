@@ -10,12 +10,7 @@ from ray.serve.exceptions import BackPressureError
 
 from deployments.cluster.compat import Incompatible, availability
 from deployments.gateway import handles
-from deployments.gateway.handles import (
-    ModelHandle,
-    StopSignal,
-    STTModelHandle,
-    TTSModelHandle,
-)
+from deployments.gateway.handles import ModelHandle, StopSignal, STTModelHandle, TTSModelHandle
 from models.base import ModelInfo
 from models.errors import EngineLost, EngineOverloaded, EngineStopped
 from models.llm.base import ChatMessage, GenerationRequest

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -102,38 +103,41 @@ async def test_a_reader_at_a_steady_pace_gets_the_whole_stream() -> None:
     assert app.state.ended == 1
 
 
-async def test_a_response_waits_for_its_reader_only_for_a_total_time() -> None:
-    app = small_app()
-    config = admission(send_timeout_s=0.1, send_bytes_per_s=1e-6, send_total_s=0.35)
-    async with serving(app, config) as listener:
-        with await connected(listener.port) as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-            await asyncio.to_thread(client.sendall, GET % b"stream")
-            async with asyncio.timeout(PATIENCE_S):
-                while not app.state.ended:  # always a little, and never enough
-                    try:
-                        await asyncio.to_thread(client.recv, 8192)
-                    except ConnectionError:
-                        break
-                    await asyncio.sleep(0.01)
-            await until(lambda: app.state.ended == 1)
-
-
-async def test_a_reader_just_above_the_least_pace_has_the_same_total_time() -> None:
+@pytest.mark.parametrize(
+    ("limits", "piece"),
+    [
+        pytest.param(
+            {"send_timeout_s": 0.1, "send_bytes_per_s": 1e-6, "send_total_s": 0.35},
+            1 << 13,
+            id="always a little, and never enough",
+        ),
+        pytest.param(
+            {"send_timeout_s": PATIENCE_S, "send_total_s": 0.5}, 1 << 17, id="above the least pace"
+        ),
+    ],
+)
+async def test_a_response_waits_for_its_reader_only_for_a_total_time(
+    limits: dict[str, float], piece: int
+) -> None:
     app, before = small_app(), cut("response")
-    config = admission(send_timeout_s=PATIENCE_S, send_total_s=0.5)
-    async with serving(app, config) as listener:
+    async with serving(app, admission(**limits)) as listener:
         with await connected(listener.port) as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
             await asyncio.to_thread(client.sendall, GET % b"stream")
-            async with asyncio.timeout(PATIENCE_S):
-                while not app.state.ended:
-                    try:
-                        await asyncio.to_thread(client.recv, 1 << 17)
-                    except ConnectionError:
-                        break
-                    await asyncio.sleep(0.002)
-            await until(lambda: cut("response") == before + 1)
+            with suppress(ConnectionError):
+                async with asyncio.timeout(PATIENCE_S):
+                    while not app.state.ended:
+                        await asyncio.to_thread(client.recv, piece)
+                        await asyncio.sleep(0.005)
+            await until(lambda: app.state.ended == 1 and cut("response") == before + 1)
+
+
+async def send_until_aborted(client: socket.socket, trickle: bytes) -> None:
+    with pytest.raises(OSError):
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                await asyncio.to_thread(client.sendall, trickle)
+                await asyncio.sleep(0.01)
 
 
 async def test_a_trickled_body_that_no_route_reads_ends_with_its_connection(
@@ -144,11 +148,7 @@ async def test_a_trickled_body_that_no_route_reads_ends_with_its_connection(
         with await connected(listener.port) as client:
             head = b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
             await asyncio.to_thread(client.sendall, head)
-            with pytest.raises(OSError):  # the connection was aborted
-                async with asyncio.timeout(PATIENCE_S):
-                    while True:
-                        await asyncio.to_thread(client.sendall, b"a")
-                        await asyncio.sleep(0.01)
+            await send_until_aborted(client, b"a")
 
 
 @pytest.mark.parametrize("trickle", [b"\r\n", b"X"])
@@ -160,11 +160,7 @@ async def test_a_trickled_head_ends_with_its_connection_also_after_a_request(
         with await connected(listener.port) as client:
             await asyncio.to_thread(client.sendall, GET % b"early")
             await asyncio.to_thread(client.recv, 4096)
-            with pytest.raises(OSError):
-                async with asyncio.timeout(PATIENCE_S):
-                    while True:
-                        await asyncio.to_thread(client.sendall, trickle)
-                        await asyncio.sleep(0.01)
+            await send_until_aborted(client, trickle)
 
 
 NUMBERS = itertools.count()

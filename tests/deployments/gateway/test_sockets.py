@@ -28,7 +28,7 @@ from tests.deployments.gateway.socket_client import (
 )
 from tests.engines import TONE, TONE_SLOW
 from tests.migrated import data_of_a_service
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.servers import free_port
 from tests.stopwatch import stopwatch
 
@@ -72,9 +72,7 @@ def cluster_with_gateway(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def site(
-    cluster_with_gateway: tuple[TestCluster, dict[str, str]],
-) -> AsyncIterator[Site]:
+async def site(cluster_with_gateway: tuple[TestCluster, dict[str, str]]) -> AsyncIterator[Site]:
     cluster, environment = cluster_with_gateway
     url = f"http://127.0.0.1:{environment['PORT']}"
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
@@ -117,9 +115,8 @@ async def test_a_session_reports_a_killed_tts_replica_and_then_speaks_again(site
         await client.send(flush_context={})
         await client.until("audio_chunk")
         victims = replicas("TTSFast")
-        async with asyncio.timeout(PATIENCE_S):
-            while not await ongoing(victims):  # between two sentences its death goes unseen
-                await asyncio.sleep(0.005)
+        # Between two sentences its death goes unseen.
+        await until(lambda: ongoing(victims), every_s=0.005)
         kill_replicas("TTSFast")
         answer = await client.until("error", "flush_completed")
         assert "error" in answer, answer

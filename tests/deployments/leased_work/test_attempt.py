@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlmodel import Session, update
+from sqlmodel import update
 
 from db.errors import DatabaseUnavailable
 from db.voices.voices import Voice
@@ -18,6 +18,7 @@ from deployments.leased_work.evaluators import evaluators_for, run_shared
 from pipelines.errors import InvalidAudio, VoiceNotFound
 from pipelines.jobs import leases
 from pipelines.voices.service import LEAST_SHARE
+from tests.db.rows import execute
 from tests.deployments.leased_work.slow_voices import SlowFit
 from tests.deployments.leased_work.voice_backend import local_backend
 from tests.patience import PATIENCE_S
@@ -153,11 +154,7 @@ async def test_an_attempt_ends_when_its_lease_is_taken_over(
     gate = Gate(at=9)
     running = asyncio.create_task(attempt(backend, await claim(backend), gate).run())
     await gate.reached.wait()
-
-    def take(session: Session) -> None:
-        session.exec(update(Voice).values(lease="another"))
-
-    await backend.database.run(take)
+    await execute(backend.database, update(Voice).values(lease="another"))
     async with asyncio.timeout(PATIENCE_S):
         assert await running == "gone"
 

@@ -81,11 +81,7 @@ async def test_two_services_on_one_cluster_list_only_their_own_jobs() -> None:
     ],
 )
 async def test_the_end_of_an_attempt_is_read_from_the_job(
-    status: str,
-    code: int | None,
-    node: str | None,
-    ending: str,
-    monkeypatch: pytest.MonkeyPatch,
+    status: str, code: int | None, node: str | None, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ray.nodes", lambda: NODES)
     client = FakeClient()

@@ -31,6 +31,7 @@ from deployments.leased_work.watch import STALLED_S, StallMonitor, Watch
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import LEAST_SHARE
 from telemetry.metrics import REGISTRY
+from tests.db.rows import execute
 from tests.deployments.leased_work.voice_backend import local_backend
 from tests.patience import until
 from tests.pipelines.voices.test_queue import CONFIG, MADE, PLANS, VoiceBackend
@@ -202,12 +203,9 @@ async def test_an_attempt_that_did_not_die_by_itself_is_not_counted(
                 jobs.end(number - 1, ending)
             await until(lambda held=claimed: was_released(backend, held, ending))  # type: ignore[misc]
             await backend.database.run(let_leases_run_out)
-
-    def of_old(session: Session) -> None:
-        session.exec(update(Voice).values(tried_since=utc_now() - timedelta(days=30)))
-        let_leases_run_out(session)
-
-    await backend.database.run(of_old)  # but not for ever
+    long_ago = utc_now() - timedelta(days=30)
+    await execute(backend.database, update(Voice).values(tried_since=long_ago))
+    await backend.database.run(let_leases_run_out)  # but not for ever
     assert await backend.queue.fail_hopeless() == 1 and await has_failed(backend, voice)
 
 
@@ -220,8 +218,7 @@ async def test_an_attempt_without_count_is_followed_by_a_growing_pause(
     async with watching(backend.queue, jobs):
         claimed = await jobs.until(1)
         four_hours_ago = utc_now() - timedelta(hours=4)
-        values = update(Voice).values(tried_since=four_hours_ago)
-        await backend.database.run(lambda session: session.exec(values) and None)
+        await execute(backend.database, update(Voice).values(tried_since=four_hours_ago))
         if ending == "hung":
             monkeypatch.setattr(watch_module, "HANGS_S", -1.0)
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from sqlmodel import Session, select, update
+from sqlmodel import select, update
 
 from configs.settings import load_settings
 from db.billing import ledger
@@ -22,10 +22,11 @@ from pipelines.jobs.jobs import Jobs
 from pipelines.jobs.transcription import TASK, TranscriptionTask
 from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.registration import Webhooks
+from tests.db.rows import execute, rows
 from tests.db.test_chats import add_workspace
 from tests.deployments.conftest import TestCluster, actor_pid, worker_app
 from tests.migrated import migrate
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.pipelines.webhooks.receivers import Authority, receiver
 
 Outbox = tuple[Database, Webhooks, Principal, EncryptText]
@@ -93,10 +94,9 @@ async def test_a_worker_killed_during_deliveries_loses_no_event(
         await hook.until(3)
         os.kill(await actor_pid("worker#Worker#"), signal.SIGKILL)
         hook.answer = 200
-        await database.run(_let_leases_run_out)  # which takes half a minute otherwise
-        async with asyncio.timeout(PATIENCE_S):
-            while not await _all_delivered(database):
-                await asyncio.sleep(0.5)
+        # Which takes half a minute otherwise.
+        await execute(database, update(Delivery).values(lease_until=utc_now()))
+        await until(lambda: all_delivered(database), every_s=0.1)
         assert {message.id for message in hook.received} == ids
 
 
@@ -127,13 +127,5 @@ async def test_the_recording_of_a_job_is_fetched_by_the_worker(
     assert (job.status, job.error) == ("failed", "invalid_audio")
 
 
-def _let_leases_run_out(session: Session) -> None:
-    session.exec(update(Delivery).values(lease_until=utc_now()))
-
-
-def _states(session: Session) -> set[str]:
-    return set(session.exec(select(Delivery.status)))
-
-
-async def _all_delivered(database: Database) -> bool:
-    return await database.read(_states) == {"delivered"}
+async def all_delivered(database: Database) -> bool:
+    return set(await rows(database, select(Delivery.status))) == {"delivered"}

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from sqlmodel import Session, col, select
+from sqlmodel import col, select
 
 from configs.environment import sqlite_url
 from configs.settings import load_settings
@@ -16,6 +16,7 @@ from db.webhooks import Event
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from pipelines.voices.queue import VoiceQueue
+from tests.db.rows import rows
 from tests.migrated import migrate
 from tests.pipelines.voices.test_queue import CONFIG, VoiceBackend
 
@@ -75,8 +76,5 @@ class Watched:
 
 
 async def events(backend: VoiceBackend) -> list[str]:
-    def read(session: Session) -> list[str]:
-        query = select(Event.kind).where(Event.workspace_id == backend.principal.workspace_id)
-        return list(session.exec(query.order_by(col(Event.created_at))))
-
-    return await backend.database.read(read)
+    query = select(Event.kind).where(Event.workspace_id == backend.principal.workspace_id)
+    return await rows(backend.database, query.order_by(col(Event.created_at)))

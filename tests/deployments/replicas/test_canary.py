@@ -22,17 +22,12 @@ from deployments.replicas.tts import TTSDeployment
 from deployments.rollout.deploy import model_problems
 from models.audio import AudioChunk
 from models.base import RunningCanary
-from models.errors import (
-    EngineError,
-    EngineOverloaded,
-    ModelNotLoaded,
-    PackMissing,
-    UnknownVoice,
-)
+from models.errors import EngineError, EngineOverloaded, ModelNotLoaded, PackMissing, UnknownVoice
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import Segment, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest
 from telemetry import metrics
+from tests.deployments.replicas.test_swap import failed_swaps
 from tests.engines import ECHO, ECHO_SLOW, SCRIPTED, SCRIPTED_SLOW, TONE, TONE_LOW
 
 ALTO = SynthesisRequest("some words to say", "alto", "en")
@@ -53,12 +48,6 @@ def served() -> dict[tuple[str, str], float]:
         for sample in family.samples
         if sample.name.endswith("_total") and sample.value
     }
-
-
-def refused() -> dict[str, float]:
-    """1 for each model that was not taken, or is no canary any more."""
-    [family] = metrics.model_swap_failed.collect()
-    return {sample.labels["model"]: sample.value for sample in family.samples}
 
 
 @pytest.fixture(autouse=True)
@@ -132,9 +121,7 @@ async def test_a_canary_that_is_given_up_leaves_the_model_in_place() -> None:
     assert replica.engine() is engine and replica._canary is None
 
 
-async def test_the_model_repeats_what_its_canary_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_model_repeats_what_its_canary_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     replica = await trial(monkeypatch, Failing(EngineError("broken"), 99))
     whole = len(ALTO.text) * 0.06
     for number in range(LEAST_FAILED + 2):
@@ -144,7 +131,7 @@ async def test_the_model_repeats_what_its_canary_fails(
         ("svc/tts-tone", "ok"): LEAST_FAILED + 2,
     }
     assert replica._canary is None
-    assert refused() == {TONE: 0, TONE_LOW: 1}
+    assert failed_swaps() == {TONE: 0, TONE_LOW: 1}
 
 
 async def test_a_canary_that_cannot_be_loaded_is_what_is_refused(
@@ -156,12 +143,12 @@ async def test_a_canary_that_cannot_be_loaded_is_what_is_refused(
     monkeypatch.setattr(replica, "_report_problem", problems.append)
     await replica.reconfigure({"model": TONE, "canary": {"model": "tts/nothing", "share": 1.0}})
     assert problems[0].startswith("the canary was refused: tts/nothing cannot be loaded: no conf")
-    assert refused() == {TONE: 0, "tts/nothing": 1}
+    assert failed_swaps() == {TONE: 0, "tts/nothing": 1}
     assert await speech(replica, ALTO) > 0 and replica._canary is None
     await replica.reconfigure(EVERY)
-    assert problems[1:] == [""] and refused() == {TONE: 0, TONE_LOW: 0}
+    assert problems[1:] == [""] and failed_swaps() == {TONE: 0, TONE_LOW: 0}
     await replica.reconfigure({"model": TONE_LOW})
-    assert refused() == {TONE_LOW: 0}
+    assert failed_swaps() == {TONE_LOW: 0}
 
 
 async def test_a_canary_without_the_voice_of_a_request_does_not_fail_it(

@@ -197,9 +197,7 @@ def test_the_first_words_of_a_spoken_answer_are_sent_as_they_come() -> None:
     assert [spoken(word) for word in words] == [True, True, False, False, True, True]
 
 
-async def test_the_load_is_the_busy_slots_and_the_tokens_that_wait(
-    replica: ChatDeployment,
-) -> None:
+async def test_the_load_is_the_busy_slots_and_the_tokens_that_wait(replica: ChatDeployment) -> None:
     async def until(load: Callable[[float], bool]) -> float:
         async with asyncio.timeout(PATIENCE_S):
             while not load(now := replica.load()):

@@ -391,9 +391,7 @@ async def test_a_swap_that_fails_gives_back_what_it_took_of_the_gpu(
     assert loaded == 2
 
 
-def test_a_failed_gpu_is_found_and_stops_no_clean_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failed_gpu_is_found_and_stops_no_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch := Torch(ILLEGAL))
     with pytest.raises(RuntimeError, match="illegal memory access"):
         Engine().check_device()

@@ -3,66 +3,19 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 import numpy as np
 import pytest
 
 from deployments.gateway.handles import ModelDirectory
-from models.errors import EngineLost
 from models.llm.base import ChatMessage, GenerationRequest
 from models.stt.base import FILE, STT_SAMPLE_RATE, TranscriptionRequest
-from models.tts.base import SynthesisRequest
 from tests.deployments.conftest import FIXED_SCALE, TestCluster
-from tests.engines import ECHO_SLOW, SCRIPTED_SLOW, TONE_LOW
+from tests.engines import ECHO_SLOW, SCRIPTED_SLOW
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.ray, pytest.mark.asyncio(loop_scope="session")]
-
-
-async def keep_speaking(directory: ModelDirectory, stop: asyncio.Event) -> int:
-    """Synthesises until `stop` is set; any failure propagates. Returns the number of sentences."""
-    speaker = directory.speakers["TTSFast"]
-    spoken = 0
-    while not stop.is_set():
-        request = SynthesisRequest("a few words to say", "bass", "en")  # a voice of both models
-        assert [chunk async for chunk in speaker.synthesize(request)]
-        spoken += 1
-    return spoken
-
-
-@pytest.mark.slow
-async def test_a_model_is_swapped_under_load_without_a_failed_request(
-    directory: ModelDirectory, ray_cluster: TestCluster
-) -> None:
-    stop = asyncio.Event()
-    before = "svc/tts-tone"
-    await until_described(directory, before)
-    load = [asyncio.create_task(keep_speaking(directory, stop)) for _ in range(2)]
-    options = ray_cluster.options("TTSFast")
-    original = options["user_config"]
-    try:
-        options["user_config"] = {"model": TONE_LOW}
-        await asyncio.to_thread(ray_cluster.deploy)
-        await until_described(directory, "svc/tts-tone-low")
-    finally:
-        options["user_config"] = original
-        await asyncio.to_thread(ray_cluster.deploy)
-        await until_described(directory, before)
-        stop.set()
-    counts = await asyncio.gather(*load)
-    assert all(count > 10 for count in counts), counts
-
-
-async def until_described(directory: ModelDirectory, model_id: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        with suppress(EngineLost):
-            if (await directory.speakers["TTSFast"].describe()).id == model_id:
-                return
-        assert time.monotonic() < deadline, f"{model_id} never came"
-        await asyncio.sleep(0.1)
-        await directory.refresh()
 
 
 async def keep_listening(directory: ModelDirectory, stop: asyncio.Event) -> None:

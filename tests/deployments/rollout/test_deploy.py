@@ -242,10 +242,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
             "scaling",
             "unknown option: applications.models.deployments.Chat.autoscaling_config.min_replica",
         ),
-        (
-            "resources",
-            "models.deployments.Chat.ray_actor_options.num_cpu",
-        ),
+        ("resources", "models.deployments.Chat.ray_actor_options.num_cpu"),
         ("top", "unknown option: loging_config"),
         ("value", f"{CHAT}.max_ongoing_requests: Input should be greater"),
         ("delay", f"{CHAT}.autoscaling_config.upscale_delay_s: Input should be a valid number"),
@@ -276,17 +273,11 @@ def misspell(config: dict[str, Any], case: str) -> None:
         ("one model twice", "Other and Chat have the same model, "),
         ("import path", "application 'models': import_path 'serve_confg.yaml' names no module"),
         ("gateway removed", "no application has the gateway"),
-        (
-            "models renamed",
-            "'gateway': args.models_app is 'models', which has no models",
-        ),
+        ("models renamed", "'gateway': args.models_app is 'models', which has no models"),
         ("user_config key", "Chat: user_config: model: Field required; modle: Extra inputs"),
         ("user_config missing", "Chat: user_config: model: Field required"),
         ("user_config of another", "application 'worker': Worker takes no user_config"),
-        (
-            "unknown model",
-            "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['qwen2",
-        ),
+        ("unknown model", "Chat: llm/none: no configuration 'llm/none'; in llm/ there are ['qwen2"),
         ("kind", f"Chat: {TONE}: "),
         (
             "weights",

@@ -18,7 +18,7 @@ from tests.hostile.bodies.samples import by_schema, forms
 from tests.hostile.bodies.site import serve
 from tests.hostile.bodies.sockets import PROTOCOLS, Sessions, socket_paths
 
-FEW = 1200
+FEW = 800
 BODIES = int(os.environ.get("BODIES", FEW))
 SEED = int(os.environ.get("SEED", 47))
 AT_A_SITE = 2000  # then a new one, since limits of keys, jobs and webhooks fill

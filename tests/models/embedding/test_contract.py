@@ -6,7 +6,7 @@ import pytest
 from models.embedding.base import EmbeddingEngine, EmbeddingRequest, Embeddings
 from models.errors import ContextLengthExceeded, InvalidEngineRequest
 from models.registry import EMBEDDING
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 
 
 @pytest.fixture(params=configurations(EMBEDDING))
@@ -16,10 +16,6 @@ def engine(request: pytest.FixtureRequest) -> EmbeddingEngine:
 
 def embed(engine: EmbeddingEngine, *inputs: str | tuple[int, ...]) -> Embeddings:
     return Embeddings.joined([*engine.embed(EmbeddingRequest(inputs))])
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(EMBEDDING)
 
 
 def test_embeddings_have_length_1_and_do_not_depend_on_their_neighbours(

@@ -6,7 +6,7 @@ import pytest
 
 from models.grammar_check.base import GrammarEngine
 from models.registry import GRAMMAR_CHECK
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 
 TEXT = "😀 She go too school with an friend , yesterday."
 
@@ -14,10 +14,6 @@ TEXT = "😀 She go too school with an friend , yesterday."
 @pytest.fixture(scope="module", params=configurations(GRAMMAR_CHECK))
 def engine(request: pytest.FixtureRequest) -> GrammarEngine:
     return configured(GRAMMAR_CHECK, request.param)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(GRAMMAR_CHECK)
 
 
 def test_findings_lie_in_the_text_and_have_a_rule_and_replacements(engine: GrammarEngine) -> None:

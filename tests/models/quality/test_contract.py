@@ -6,17 +6,13 @@ import pytest
 from models.quality.base import QUALITY_SAMPLE_RATE, QualityEngine
 from models.registry import QUALITY
 from models.weights.store import WeightStore
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 from tests.models.sounds import speak
 
 
 @pytest.fixture(params=configurations(QUALITY))
 def engine(request: pytest.FixtureRequest) -> QualityEngine:
     return configured(QUALITY, request.param)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(QUALITY)
 
 
 @pytest.mark.parametrize("seconds", [0.5, 12.0])

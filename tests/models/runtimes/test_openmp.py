@@ -60,18 +60,14 @@ def test_threads_spin_while_the_cores_are_theirs(look: Callable[..., bool], othe
     assert not look(others)
 
 
-def test_threads_spin_only_while_no_others_use_a_core(
-    look: Callable[..., bool],
-) -> None:
+def test_threads_spin_only_while_no_others_use_a_core(look: Callable[..., bool]) -> None:
     assert look(0.62)  # what is left of a core that spinning threads want, too
     assert look(1.0)
     assert look(0.7)
     assert not look(0.6)  # others have ended
 
 
-def test_one_moment_is_measured_and_not_the_time_before_the_work(
-    look: Callable[..., bool],
-) -> None:
+def test_one_moment_is_measured_and_not_the_time_before_the_work(look: Callable[..., bool]) -> None:
     assert not look(2.0, seconds=60.0, own=2.0)  # while no token was made
     assert look(1.0)
     assert look(0.0, seconds=0.1)  # too soon
@@ -88,9 +84,7 @@ def test_cores_that_the_threads_leave_are_free_for_others(
     assert not barriers.sleeps
 
 
-def test_libgomp_has_more_threads_than_cores_while_threads_sleep(
-    look: Callable[..., bool],
-) -> None:
+def test_libgomp_has_more_threads_than_cores_while_threads_sleep(look: Callable[..., bool]) -> None:
     def threads() -> set[str]:
         return set(os.listdir("/proc/self/task"))
 

@@ -5,7 +5,7 @@ import pytest
 
 from models.registry import SPEAKER
 from models.speaker.base import EMBEDDING_SIZE, SPEAKER_SAMPLE_RATE, SpeakerEncoder
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 from tests.models.speaker.buzzes import buzz
 
 LOW, HIGH = (110.0, 0.1), (330.0, 0.1)
@@ -14,10 +14,6 @@ LOW, HIGH = (110.0, 0.1), (330.0, 0.1)
 @pytest.fixture(params=configurations(SPEAKER))
 def encoder(request: pytest.FixtureRequest) -> SpeakerEncoder:
     return configured(SPEAKER, request.param)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(SPEAKER)
 
 
 def test_an_embedding_is_a_float32_unit_vector(encoder: SpeakerEncoder) -> None:

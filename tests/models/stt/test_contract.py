@@ -10,7 +10,7 @@ from models.registry import STT
 from models.stt.base import STT_SAMPLE_RATE, STTEngine, TranscriptionRequest
 from models.stt.options import RecognitionOptions
 from models.weights.store import WeightStore
-from tests.models.configured import assert_all_configured, configurations, described
+from tests.models.configured import configurations, described
 from tests.models.sounds import speak
 
 Model = tuple[STTEngine, ModelInfo]
@@ -24,10 +24,6 @@ def model(request: pytest.FixtureRequest) -> Model:
 @pytest.fixture(scope="module")
 def speech(weights: WeightStore) -> Pcm:
     return speak("The river runs to the sea.", weights)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(STT)
 
 
 def test_the_model_info_matches_the_declared_capabilities(model: Model) -> None:

@@ -8,13 +8,7 @@ import pytest
 from models.audio import Pcm
 from models.errors import WeightsMissing
 from models.registry import VAD, load
-from models.stt.base import (
-    STT_SAMPLE_RATE,
-    Segment,
-    Transcript,
-    TranscriptionRequest,
-    Word,
-)
+from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionRequest, Word
 from models.stt.coverage import cut, cut_at, words_of
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.job import DecodingJob, with_budget

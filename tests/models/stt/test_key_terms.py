@@ -13,13 +13,7 @@ from models.stt.base import TranscriptionRequest, Word
 from models.stt.options import RecognitionOptions
 from models.stt.whisper.engine import WhisperEngine
 from models.stt.whisper.hallucination import Decoding
-from models.stt.whisper.key_terms import (
-    MAX_TERMS,
-    count,
-    doubtful_part,
-    likely_terms,
-    replaced,
-)
+from models.stt.whisper.key_terms import MAX_TERMS, count, doubtful_part, likely_terms, replaced
 from models.weights.store import WeightStore
 from tests.cpu_time import check_cpu_units
 from tests.models.sounds import speak

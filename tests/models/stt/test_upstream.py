@@ -101,9 +101,7 @@ async def test_words_keep_their_marks_with_the_times_that_the_service_has(
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"words": []}, {"words": None}, {"words": WHOLE["words"][:2]}],
-    ids=str,
+    "changed", [{"words": []}, {"words": None}, {"words": WHOLE["words"][:2]}], ids=str
 )
 async def test_without_times_they_are_estimated(weights: WeightStore, changed: Any) -> None:
     transcript, _ = await heard(weights, WHOLE | changed, RecognitionOptions(words=True))

@@ -16,7 +16,7 @@ from models.errors import PackMissing, UnknownVoice, UnsupportedLanguage
 from models.registry import TTS
 from models.tts.base import PackRef, SynthesisRequest, TTSEngine
 from tests.engines import TONE_ENGINE
-from tests.models.configured import assert_all_configured, configurations
+from tests.models.configured import configurations
 from tests.models.tts.loaded import chunks_of, loaded, speech
 
 TEXTS = {
@@ -164,10 +164,6 @@ def test_voice_ids_and_names_are_unique_over_all_engines() -> None:
     voices = [v for name in LISTED for v in loaded(name)[1].voices]
     assert len({voice.voice_id for voice in voices}) == len(voices)
     assert len({voice.name.lower() for voice in voices}) == len(voices)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(TTS)
 
 
 def test_the_model_info_matches_the_declared_capabilities(model: Model) -> None:

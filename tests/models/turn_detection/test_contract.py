@@ -10,7 +10,7 @@ from models.registry import TURN_DETECTION
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import VAD_SAMPLE_RATE
 from models.weights.store import WeightStore
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 from tests.models.sounds import speak, wordless
 
 SILENCE = np.zeros(VAD_SAMPLE_RATE // 5, np.float32)
@@ -24,10 +24,6 @@ def engine(request: pytest.FixtureRequest) -> TurnDetectionEngine:
 @pytest.fixture
 def sentence(weights: WeightStore) -> Pcm:
     return speak("I would like to book a table for two on Friday evening.", weights)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(TURN_DETECTION)
 
 
 def test_a_sentence_sounds_more_complete_than_its_beginning(

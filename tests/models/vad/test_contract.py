@@ -6,17 +6,13 @@ import pytest
 from models.registry import VAD, load
 from models.vad.base import VADEngine
 from models.weights.store import WeightStore
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 from tests.models.sounds import speak, wordless
 
 
 @pytest.fixture(params=configurations(VAD))
 def engine(request: pytest.FixtureRequest) -> VADEngine:
     return configured(VAD, request.param)
-
-
-def test_every_engine_has_a_configuration() -> None:
-    assert_all_configured(VAD)
 
 
 def test_stream_and_file_probabilities_agree(engine: VADEngine, weights: WeightStore) -> None:

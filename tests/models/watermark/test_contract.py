@@ -7,7 +7,7 @@ from models.audio import Pcm, resample
 from models.registry import WATERMARK
 from models.watermark.base import Watermark
 from models.weights.store import WeightStore
-from tests.models.configured import assert_all_configured, configurations, configured
+from tests.models.configured import configurations, configured
 from tests.models.sounds import speak
 
 RATE = 24_000  # Hz
@@ -23,10 +23,6 @@ def speech(weights: WeightStore) -> Pcm:
     return resample(
         speak("The river runs to the sea, and nothing stops it.", weights), 16_000, RATE
     )
-
-
-def test_every_watermark_has_a_configuration() -> None:
-    assert_all_configured(WATERMARK)
 
 
 @pytest.mark.parametrize("size", [1000, RATE])

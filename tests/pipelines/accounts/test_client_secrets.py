@@ -59,9 +59,7 @@ async def signed_up(tenant: Tenant) -> Principal:
     return await tenant.accounts.authenticator.authenticate(made.token)
 
 
-async def test_a_secret_stands_for_its_maker_with_the_scopes_of_its_session(
-    tenant: Tenant,
-) -> None:
+async def test_a_secret_stands_for_its_maker_with_the_scopes_of_its_session(tenant: Tenant) -> None:
     found = await tenant.use(await tenant.create())
     assert found.scopes == set(SCOPES) and found.secret is not None
     assert (found.workspace_id, found.key_id) == (tenant.owner.workspace_id, tenant.owner.key_id)

@@ -84,9 +84,7 @@ async def test_hashing_beyond_the_queue_length_is_refused(monkeypatch: pytest.Mo
     assert [type(one) for one in outcomes] == [str] * 2 + [Overloaded] * 3
 
 
-async def test_passwords_are_hashed_at_a_lower_priority(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_passwords_are_hashed_at_a_lower_priority(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[int]()
 
     def record_priority(self: PasswordHasher, password: str) -> str:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlmodel import Session, col, select, update
+from sqlmodel import col, select, update
 
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
@@ -20,6 +20,7 @@ from pipelines.accounts.authentication import UNAUTHORIZED, Principal
 from pipelines.accounts.service import Accounts, NewKey
 from pipelines.errors import InsufficientScope, NotFound, Unauthorized
 from tests.clock import WallClock
+from tests.db.rows import execute, rows
 
 SECRETS = Secrets(("t" * 48,), api_key_pepper="p" * 48, url_key="u" * 48, data_keys=())
 
@@ -56,12 +57,9 @@ class Tenant:
 
     async def pass_audit_interval(self, key: NewKey) -> None:
         """Ages the last refusal in the database, and clears what gateways remember of it."""
-
-        def age(session: Session) -> None:
-            ago = utc_now() - authentication.AUDIT_INTERVAL
-            session.exec(update(ApiKey).where(col(ApiKey.id) == key.row.id).values(refused_at=ago))
-
-        await self.database.run(age)
+        ago = utc_now() - authentication.AUDIT_INTERVAL
+        row = update(ApiKey).where(col(ApiKey.id) == key.row.id)
+        await execute(self.database, row.values(refused_at=ago))
         for gateway in self.gateways:
             gateway.authenticator._audited.clear()
 
@@ -138,11 +136,8 @@ async def test_a_revoked_key_is_not_listed_and_loses_its_name(tenant: Tenant) ->
     assert len(await tenant.accounts.list_keys(tenant.owner)) == before - 1
     with pytest.raises(NotFound):
         await tenant.accounts.delete_key(tenant.owner, key.row.id)
-
-    def name(session: Session) -> str:
-        return session.exec(select(ApiKey.name).where(ApiKey.id == key.row.id)).one()
-
-    assert await tenant.database.read(name) == ""
+    name = select(ApiKey.name).where(ApiKey.id == key.row.id)
+    assert await rows(tenant.database, name) == [""]
 
 
 async def test_a_refusal_is_audited_next_time_after_the_database_failed(

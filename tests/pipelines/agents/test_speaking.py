@@ -23,11 +23,7 @@ ANSWER = "Well, I think so. It costs 3.50 dollars, or 1,000 yen, a day. Shall I 
 
 
 def pieces_of(
-    text: str,
-    urgency: Urgency = Urgency.NONE,
-    *,
-    step: int = 1,
-    letters_per_s: float = math.inf,
+    text: str, urgency: Urgency = Urgency.NONE, *, step: int = 1, letters_per_s: float = math.inf
 ) -> list[str]:
     splitter = ClauseSplitter("en")
     pieces = []
@@ -195,9 +191,7 @@ async def test_audio_keeps_its_lead_and_waits_while_held() -> None:
 
 
 @pytest.mark.parametrize("slowness", [0.0, 1.0])
-async def test_a_voice_about_to_run_dry_gets_parts_of_sentences(
-    slowness: float,
-) -> None:
+async def test_a_voice_about_to_run_dry_gets_parts_of_sentences(slowness: float) -> None:
     asked: list[tuple[str, bool]] = []
 
     class Stream:
@@ -242,8 +236,7 @@ async def test_the_language_model_pauses_while_a_slow_voice_works(real_time_fact
     class Stream:
         charged = 0
         voice = SimpleNamespace(
-            language="en",
-            model=SimpleNamespace(real_time_factor=real_time_factor),
+            language="en", model=SimpleNamespace(real_time_factor=real_time_factor)
         )
 
         async def speak(

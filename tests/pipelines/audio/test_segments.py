@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from configs.schema.transcription import DecodingProfile
 from models.vad.base import VAD_SAMPLE_RATE
 from pipelines.audio.segments import MAX_SEGMENT_S, SpeechSegment, find_speech_segments
 
@@ -15,9 +16,7 @@ def find(probabilities: list[float], **options: int) -> list[SpeechSegment]:
         np.array(probabilities, np.float32),
         FRAME,
         len(probabilities) * FRAME,
-        threshold=0.5,
-        min_speech_ms=options.get("min_speech_ms", 100),
-        min_silence_ms=options.get("min_silence_ms", 500),
+        DecodingProfile.model_validate(options),
     )
 
 

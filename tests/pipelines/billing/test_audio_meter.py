@@ -67,6 +67,11 @@ class Session:
             await self.meter.cover(self.meter.heard_ms + round(step_s * 1000))
             await asyncio.sleep(0.002)  # for holds in the background
 
+    async def another(self, credit: int) -> AudioMeter:
+        """The meter of another workspace, which has that credit."""
+        await self.database.run(open_account, 2, credit)
+        return AudioMeter(self.billing, 2, Operation(), lambda: self.now)
+
     async def end(self) -> tuple[int, int]:
         """The charge and the remaining credit, in micro-USD, once all is settled."""
         await self.meter.settle()
@@ -120,8 +125,7 @@ async def test_a_database_failure_at_the_end_of_a_slice_raises_an_error(session:
 
 
 async def test_audio_beyond_the_credit_is_refused_until_credit_is_added(session: Session) -> None:
-    await session.database.run(open_account, 2, SLICE)
-    meter = AudioMeter(session.billing, 2, Operation(), lambda: session.now)
+    meter = await session.another(SLICE)
     await meter.cover(59_000)
     with pytest.raises(InsufficientCredit):
         await meter.cover(61_000)
@@ -133,8 +137,7 @@ async def test_audio_beyond_the_credit_is_refused_until_credit_is_added(session:
 
 
 async def test_the_last_slice_is_as_long_as_the_remaining_credit(session: Session) -> None:
-    await session.database.run(open_account, 2, SLICE + 1234)
-    meter = AudioMeter(session.billing, 2, Operation(), lambda: session.now)
+    meter = await session.another(SLICE + 1234)
     await meter.cover(60_000)
     await meter.cover(72_340)
     with pytest.raises(InsufficientCredit):
@@ -146,8 +149,7 @@ async def test_the_last_slice_is_as_long_as_the_remaining_credit(session: Sessio
 
 
 async def test_credit_for_less_than_one_second_of_audio_is_refused(session: Session) -> None:
-    await session.database.run(open_account, 2, 99)
-    meter = AudioMeter(session.billing, 2, Operation(), lambda: session.now)
+    meter = await session.another(99)
     with pytest.raises(InsufficientCredit, match=r"0\.000100 USD"):
         await meter.cover(10)
     await meter.settle()

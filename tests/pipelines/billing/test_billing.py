@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlmodel import select
@@ -25,9 +25,10 @@ from pipelines.billing.billing import Billing, Charge, to_usd
 from pipelines.billing.operation import Operation
 from pipelines.errors import InsufficientCredit
 from telemetry import metrics
+from tests.db.rows import rows
 from tests.db.test_webhooks import plain
 from tests.migrated import migrate
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 WORKSPACE = 3
 CREDIT = 5_000_000
@@ -126,11 +127,7 @@ async def test_a_hold_that_exceeds_the_credit_is_refused_and_counted(bills: Bill
 
 async def test_usage_is_recorded_also_when_prices_are_zero(database: FlakyDatabase) -> None:
     free = Prices(
-        chat_token=0,
-        embedding_thousand_tokens=0,
-        tts_character=0,
-        stt_second=0,
-        custom_voice=0,
+        chat_token=0, embedding_thousand_tokens=0, tts_character=0, stt_second=0, custom_voice=0
     )
     hold = await Billing(database, free, plain).hold(WORKSPACE, "chat", 50, Operation())
     assert await hold.capture(40) == 0
@@ -215,9 +212,7 @@ async def test_a_charge_is_refunded_when_the_repeated_request_fails(
     assert await (await hold_again()).capture(100) == 1500
 
 
-async def test_only_new_requests_need_credit_before_the_work(
-    bills: Billing,
-) -> None:
+async def test_only_new_requests_need_credit_before_the_work(bills: Billing) -> None:
     spent = await bills.hold(WORKSPACE, "voice", 4, Operation())
     held = await bills.hold(WORKSPACE, "stt", 9_999_990, operation=Operation(name="died"))
     await bills.check_credit(WORKSPACE, "stt", 10, Operation())
@@ -258,13 +253,17 @@ async def test_unsettled_holds_expire_when_the_database_stays_down(
     await bills.wait_for_settlements()
     database.down = False
     assert await database.run(ledger.release_expired, utc_now()) == 1
-    rows = await database.read(lambda session: session.exec(select(HoldRow)).all())
-    assert rows == [] and await bills.credit(WORKSPACE) == CREDIT
+    assert await rows(database, select(HoldRow)) == [] and await bills.credit(WORKSPACE) == CREDIT
 
 
 async def expires_at(database: Database) -> datetime:
     """Of the only hold."""
-    return await database.read(lambda session: session.exec(select(HoldRow.expires_at)).one())
+    [moment] = await rows(database, select(HoldRow.expires_at))
+    return cast(datetime, moment)
+
+
+async def is_renewed(database: Database, after: datetime) -> bool:
+    return await expires_at(database) > after
 
 
 async def test_an_open_charge_keeps_its_credit_held_however_long_its_stream_lasts(
@@ -273,9 +272,7 @@ async def test_an_open_charge_keeps_its_credit_held_however_long_its_stream_last
     monkeypatch.setattr(billing, "RENEW_AFTER_S", 0.02)
     charge = await bills.hold(WORKSPACE, "tts", 100, Operation())
     first = await expires_at(database)
-    async with asyncio.timeout(PATIENCE_S):
-        while await expires_at(database) <= first + timedelta(seconds=0.1):
-            await asyncio.sleep(0.02)
+    await until(lambda: is_renewed(database, first + timedelta(seconds=0.1)))
     assert await database.run(ledger.release_expired, first + timedelta(seconds=0.1)) == 0
     assert await bills.credit(WORKSPACE) == CREDIT - 1500
     assert await charge.capture(100) == 1500
@@ -290,9 +287,7 @@ async def test_renewals_survive_an_outage_and_end_with_the_last_charge(
     await asyncio.sleep(0.1)
     database.down = False
     first = await expires_at(database)
-    async with asyncio.timeout(PATIENCE_S):
-        while await expires_at(database) == first:
-            await asyncio.sleep(0.02)
+    await until(lambda: is_renewed(database, first))
     await charge.release()
     renewing = bills._renewing
     assert renewing is not None

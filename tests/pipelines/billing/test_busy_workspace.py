@@ -10,7 +10,7 @@ from configs.schema.platform import PlansConfig
 from db.billing import ledger
 from db.billing.tables import LedgerEntry
 from db.database import Database, make_engine
-from pipelines.billing import turns
+from pipelines.billing import billing
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from tests.patience import PATIENCE_S
@@ -51,7 +51,7 @@ async def test_64_writers_of_one_workspace_are_each_charged_once(
 async def test_a_workspace_whose_account_is_locked_leaves_connections_to_others(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_S", PATIENCE_S)
+    monkeypatch.setattr(billing, "TURN_S", PATIENCE_S)
     for workspace in (BUSY, OTHER):
         await database.run(ledger.open_account, workspace, CREDIT)
     service = gateway(database)
@@ -75,11 +75,10 @@ async def test_charges_do_not_wait_longer_than_a_moment_for_their_turn(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the database hangs: then each fails after its own timeout, and not after others."""
-    monkeypatch.setattr(turns, "TURN_S", 0.01)
+    monkeypatch.setattr(billing, "TURN_S", 0.01)
     await database.run(ledger.open_account, BUSY, CREDIT)
     service = gateway(database)
-    held = service._turns
-    async with held.of(BUSY), held.of(BUSY), held.of(BUSY):
+    async with service._turn(BUSY), service._turn(BUSY), service._turn(BUSY):
         await (await service.hold(BUSY, "tts", 1, Operation())).capture(1)
-    assert not held._slots.taken
+    assert not service._turns.taken
     assert await database.read(ledger.credit_of, BUSY) < CREDIT

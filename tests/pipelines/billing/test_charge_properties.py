@@ -30,10 +30,7 @@ CREDIT = 5_000_000
 WORKSPACES = count(1)
 PRICES = load_yaml(PlansConfig, "plans").prices
 
-CALLERS_FAULTS = (
-    VoiceNotFound("the voice was deleted"),
-    InvalidEngineRequest("nothing to speak"),
-)
+CALLERS_FAULTS = (VoiceNotFound("the voice was deleted"), InvalidEngineRequest("nothing to speak"))
 SERVICE_FAULTS = (EngineLost("the replica died"), RuntimeError("a fault"), DatabaseUnavailable(""))
 STOPPED = EngineStopped("the service stops")
 

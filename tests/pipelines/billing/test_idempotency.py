@@ -11,14 +11,10 @@ from db.database import Database, utc_now
 from db.idempotency import IdempotentAnswer
 from db.retention import AT_ONCE, delete_older
 from pipelines.billing import idempotency
-from pipelines.billing.idempotency import (
-    LEASE,
-    ROW_BYTES,
-    Claim,
-    IdempotencyStore,
-)
+from pipelines.billing.idempotency import LEASE, ROW_BYTES, Claim, IdempotencyStore
 from pipelines.errors import AnswerNotKept, RequestRunning
 from pipelines.storage.files import PIECE_BYTES
+from tests.db.rows import rows
 from tests.db.test_chats import add_workspace
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in, written
 
@@ -134,8 +130,7 @@ async def test_expired_keys_are_deleted_in_batches(database: Database, workspace
     expired = (IdempotentAnswer, IdempotentAnswer.expires_at, utc_now())
     rounds = [await database.run(delete_older, *expired) for _ in range(3)]
     assert rounds == [AT_ONCE, 3, 0]
-    left = await database.read(lambda session: session.exec(select(IdempotentAnswer)).all())
-    assert [row.key for row in left] == ["live"]
+    assert await rows(database, select(IdempotentAnswer.key)) == ["live"]
 
 
 def _add_many(session: Session, workspace_id: int, expired: int) -> None:

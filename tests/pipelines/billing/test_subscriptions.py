@@ -124,11 +124,7 @@ async def test_a_new_workspace_has_the_free_plan_with_a_monthly_cycle(tenant: Te
     caller = await tenant.principal()
     tenant.now = datetime.now(UTC)
     current = await tenant.subscriptions.current_plan(caller.workspace_id)
-    assert (current.plan.id, current.billing_cycle, current.id) == (
-        "free",
-        "monthly",
-        None,
-    )
+    assert (current.plan.id, current.billing_cycle, current.id) == ("free", "monthly", None)
     assert timedelta(27) < current.next_billing_date - tenant.now < timedelta(32)
 
 

@@ -11,7 +11,7 @@ from db.billing.ledger import discrepancies
 from db.billing.tables import LedgerEntry
 from db.database import Database
 from db.errors import DatabaseUnavailable
-from models.errors import ContextLengthExceeded, EngineLost
+from models.errors import ContextLengthExceeded, EngineError, EngineLost
 from models.llm.base import SamplingOptions
 from models.llm.structured_output.ast import SchemaTooSlow
 from pipelines.chat.history import ChatHistory, estimate_tokens
@@ -91,27 +91,19 @@ async def test_no_model_is_called_without_credit(pipeline_of: Make, database: Da
     assert await database.read(entries_of) == []
 
 
-async def test_an_aborted_chat_pays_for_its_tokens(pipeline_of: Make, database: Database) -> None:
+@pytest.mark.parametrize(("sent", "paid"), [(0, 1), (2, 2)])
+async def test_an_aborted_chat_pays_for_its_tokens_from_the_first_on(
+    sent: int, paid: int, pipeline_of: Make, database: Database
+) -> None:
     pipeline = pipeline_of(ScriptedModel(["good", " day", " to", " you"]))
     completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     deltas = completion.deltas()
-    await anext(deltas)
-    await anext(deltas)
+    for _ in range(sent):
+        await anext(deltas)
     await deltas.aclose()
-    assert (await settled(pipeline, database))[-1] == (
-        "capture",
-        PROMPT + 2,
-        (PROMPT + 2) * PRICE,
-    )
-
-
-async def test_a_chat_aborted_before_sending_its_first_delta_pays_it(
-    pipeline_of: Make, database: Database
-) -> None:
-    pipeline = pipeline_of(ScriptedModel(["good", " day"]))
-    completion = await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
     await completion.aclose()
-    assert (await settled(pipeline, database))[-1][:2] == ("capture", PROMPT + 1)
+    tokens = PROMPT + paid
+    assert (await settled(pipeline, database))[-1] == ("capture", tokens, tokens * PRICE)
 
 
 @pytest.mark.parametrize("is_speculative", [False, True])
@@ -164,24 +156,22 @@ async def test_many_schemas_over_their_cpu_time_cost_their_prompts(
     assert entries[-1][1] == estimate_tokens(request.generation.messages)
 
 
-async def test_a_context_that_is_too_long_is_never_charged(
-    pipeline_of: Make, database: Database, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "failure"), [([], ContextLengthExceeded("too long")), (["good"], EngineLost("gone"))]
+)
+async def test_a_failed_chat_is_not_charged(
+    words: list[str],
+    failure: EngineError,
+    pipeline_of: Make,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = ScriptedModel([])
-    model.failure = ContextLengthExceeded("too long")
+    model = ScriptedModel(words)
+    model.failure = failure
     pipeline = pipeline_of(model)
     prices = pipeline._billing._prices.model_copy(update={"free_hangups_per_hour": 0})
     monkeypatch.setattr(pipeline._billing, "_prices", prices)
-    with pytest.raises(ContextLengthExceeded):
-        await pipeline.start(ChatRequest(WORKSPACE, prompt("hi")))
-    assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
-
-
-async def test_a_failed_chat_is_not_charged(pipeline_of: Make, database: Database) -> None:
-    model = ScriptedModel(["good"])
-    model.failure = EngineLost("gone")
-    pipeline = pipeline_of(model)
-    with pytest.raises(EngineLost):
+    with pytest.raises(type(failure)):
         await answer(pipeline, ChatRequest(WORKSPACE, prompt("hi")))
     assert [kind for kind, *_ in await settled(pipeline, database)] == ["hold", "release"]
 

@@ -25,12 +25,7 @@ from models.llm.base import (
     TokenUsage,
 )
 from pipelines.billing.billing import Billing
-from pipelines.chat.history import (
-    ChatHistory,
-    Retention,
-    continued,
-    estimate_tokens,
-)
+from pipelines.chat.history import ChatHistory, Retention, continued, estimate_tokens
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from pipelines.storage.encryption import Encryption
 from tests.db.test_chats import read_entries
@@ -174,9 +169,7 @@ async def test_closing_a_chat_stops_the_model_and_saves_the_partial_answer(
     assert entries[-1].completion_tokens == 2
 
 
-async def test_a_resumed_answer_is_not_counted_as_a_prompt(
-    pipeline_of: Make,
-) -> None:
+async def test_a_resumed_answer_is_not_counted_as_a_prompt(pipeline_of: Make) -> None:
     model = ScriptedModel(["good", " day", " to", " you"])
     model.info = replace(model.info, pausable=True)
     request = prompt("hi", sampling=SamplingOptions(max_tokens=9))

@@ -41,12 +41,7 @@ def test_a_tool_result_answers_calls_of_history_or_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        (result("unknown"),),
-        (result("b"), called("b")),
-        (ChatMessage("tool", "sunny"),),
-    ],
+    "said", [(result("unknown"),), (result("b"), called("b")), (ChatMessage("tool", "sunny"),)]
 )
 def test_a_tool_result_without_its_call_is_refused(said: tuple[ChatMessage, ...]) -> None:
     with pytest.raises(InvalidRequest, match="tool_call_id"):

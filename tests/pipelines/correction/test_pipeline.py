@@ -45,11 +45,7 @@ class CountingRules(CorrectionRules):
         return []
 
     def styled(
-        self,
-        text: str,
-        piece: Passage,
-        request: CorrectionRequest,
-        held: Sequence[Protected] = (),
+        self, text: str, piece: Passage, request: CorrectionRequest, held: Sequence[Protected] = ()
     ) -> list[Edit]:
         return []
 

@@ -96,11 +96,7 @@ def test_without_a_readable_table_of_contents_headings_begin_chapters(files: Any
 
 
 @pytest.mark.parametrize(
-    "contents",
-    [
-        "x<b/>" * 100_000,
-        "x" * 250_000 + "<content src='#i'/>" * 20_000,
-    ],
+    "contents", ["x<b/>" * 100_000, "x" * 250_000 + "<content src='#i'/>" * 20_000]
 )
 def test_no_table_of_contents_takes_long(contents: str) -> None:
     page = f'{HTML}<nav epub:type="toc"><a href="x">{contents}</a></nav></body></html>'
@@ -186,10 +182,7 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
         ("<p>A<a href='#x'>[1]</a>.</p><div id='x'><h3>B</h3><p>C.</p></div>", "A.\n\nB\n\nC."),
         ("<p>A<a href='#x'>[1]</a>.</p><h3><a id='x'/>B</h3><p>C.</p>", "A.\n\nB\n\nC."),
         (f"<p>A<a href='#x'>[1]</a>.</p><p id='x'>{'B' * 3001}</p>", f"A.\n\n{'B' * 3001}"),
-        (
-            "<p>A<a href='#x'>[1]</a>.</p><p><a id='x'/>1. N<br/>M<br/><br/>B.</p>",
-            "A.\n\nB.",
-        ),
+        ("<p>A<a href='#x'>[1]</a>.</p><p><a id='x'/>1. N<br/>M<br/><br/>B.</p>", "A.\n\nB."),
         ("<p>A<a href='#x'>[1]</a>.</p><p>B.<br id='x'/>1. N</p>", "A.\n\nB."),
         (
             "<p>A<a href='#x'>[1]</a><a href='#y'>[2]</a>.</p>"

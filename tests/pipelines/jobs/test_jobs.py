@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlmodel import Session, select
+from sqlmodel import Session, select, update
 
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
@@ -28,6 +28,7 @@ from pipelines.jobs.queue import LeaseLost
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files
 from tests.api.local_server import local_settings
+from tests.db.rows import execute, rows
 from tests.db.test_chats import add_workspace
 from tests.db.test_webhooks import plain
 
@@ -69,7 +70,7 @@ def _enlarge(session: Session, workspace_id: int) -> None:
 
 
 async def count(database: Database, table: type) -> int:
-    return len(await database.read(lambda session: session.exec(select(table)).all()))
+    return len(await rows(database, select(table)))
 
 
 async def test_workspaces_take_turns_and_no_job_is_claimed_twice(
@@ -205,11 +206,8 @@ async def test_holds_of_unfinished_jobs_are_extended_and_old_jobs_deleted(
     claimed = await jobs.claim()
     assert claimed is not None
     await jobs.hold(claimed, 1000)
-
-    def soon(session: Session) -> None:
-        session.exec(select(CreditHold)).one().expires_at = utc_now() + timedelta(days=1)
-
-    await database.run(soon)
+    soon = utc_now() + timedelta(days=1)
+    await execute(database, update(CreditHold).values(expires_at=soon))
     assert await jobs.keep_holds() == 1 and await jobs.keep_holds() == 0
     later = utc_now() + timedelta(minutes=1)
     long_ago = utc_now() - timedelta(days=1)

@@ -47,11 +47,11 @@ def test_hits_can_be_refunded_but_not_beyond_the_limit(windows: Windows) -> None
     windows.hit(Hit("a", 3))
     assert windows.hit(Hit("a", 3, cost=-1)).remaining == 3
     assert windows.hit(Hit("a", 3, cost=-1)).remaining == 3
-    assert windows.hit(Hit("b", 3, cost=-1)).remaining == 3 and len(windows) == 1
+    assert windows.hit(Hit("b", 3, cost=-1)).remaining == 3 and len(windows._windows) == 1
 
 
 def test_a_query_of_cost_zero_counts_no_hit(windows: Windows) -> None:
-    assert windows.hit(Hit("a", 3, cost=0)).remaining == 3 and len(windows) == 0
+    assert windows.hit(Hit("a", 3, cost=0)).remaining == 3 and len(windows._windows) == 0
 
 
 def test_expired_windows_are_removed_from_memory(windows: Windows, clock: Clock) -> None:
@@ -59,18 +59,16 @@ def test_expired_windows_are_removed_from_memory(windows: Windows, clock: Clock)
         windows.hit(Hit(str(index), 3))
     clock.now += 61
     windows.hit(Hit("a", 3))
-    assert len(windows) == 1
+    assert len(windows._windows) == 1
 
 
 def test_the_number_of_windows_in_memory_is_bounded(windows: Windows) -> None:
     for index in range(MAX_WINDOWS + 10):
         windows.hit(Hit(str(index), 3))
-    assert len(windows) == MAX_WINDOWS
+    assert len(windows._windows) == MAX_WINDOWS
 
 
-def test_a_count_learned_from_another_process_never_lowers_the_own_count(
-    windows: Windows,
-) -> None:
+def test_a_count_learned_from_another_process_never_lowers_the_own_count(windows: Windows) -> None:
     windows.hit(Hit("a", 5, cost=2))
     windows.learn("a", 1, 30, 1031)
     assert windows.hit(Hit("a", 5, cost=0)).remaining == 3

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from sqlmodel import Session, col, select, update
@@ -22,6 +22,7 @@ from pipelines.maintenance import housekeeping
 from pipelines.maintenance.housekeeping import Housekeeper
 from pipelines.storage.files import Files
 from telemetry.metrics import REGISTRY
+from tests.db.rows import execute, rows
 from tests.db.test_chats import add_workspace
 from tests.db.test_webhooks import plain
 from tests.pipelines.storage.on_disk import files_in
@@ -49,38 +50,30 @@ async def _workspace(database: Database) -> int:
 
 async def _event(database: Database, workspace_id: int) -> str:
     """An event with a pending delivery to one webhook."""
-
-    def add(session: Session) -> str | None:
-        hook = Webhook(
-            id=uuid4(), workspace_id=workspace_id, url="https://a.example", events=["tts.completed"]
-        )
-        session.add(hook)
-        session.flush()
-        return add_event(
-            session, workspace_id, NewEvent("tts.completed", {"text": "pelican"}), plain
-        )
-
-    event_id = await database.run(add)
+    event = NewEvent("tts.completed", {"text": "pelican"})
+    url = "https://a.example"
+    hook = Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=[event.kind])
+    await database.run(Session.add, hook)
+    event_id = await database.run(add_event, workspace_id, event, plain)
     assert event_id is not None
     return event_id
 
 
-async def _body(database: Database, event_id: str) -> str | None:
-    def read(session: Session) -> str | None:
-        return session.exec(select(Event.body).where(Event.id == event_id)).one()
+async def _make_older(database: Database, event_id: str, days: int) -> None:
+    then = utc_now() - timedelta(days=days)
+    event = update(Event).where(col(Event.id) == event_id)
+    await execute(database, event.values(created_at=then))
 
-    return await database.read(read)
+
+async def _body(database: Database, event_id: str) -> str | None:
+    body: str | None
+    [body] = await rows(database, select(Event.body).where(Event.id == event_id))
+    return body
 
 
 async def _settle(database: Database, event_id: str) -> None:
-    def settle(session: Session) -> None:
-        session.connection().execute(
-            update(Delivery)
-            .where(col(Delivery.event_id) == event_id)
-            .values({col(Delivery.status): "delivered"})
-        )
-
-    await database.run(settle)
+    delivery = update(Delivery).where(col(Delivery.event_id) == event_id)
+    await execute(database, delivery.values(status="delivered"))
 
 
 def test_the_shipped_retention_config_is_valid() -> None:
@@ -104,10 +97,7 @@ async def test_expired_holds_are_released(housekeeper: Housekeeper, database: Da
     )
     assert (await housekeeper.run_once())["holds"] == 0
 
-    def age(session: Session) -> None:
-        session.connection().execute(update(CreditHold).values({col(CreditHold.expires_at): now}))
-
-    await database.run(age)
+    await execute(database, update(CreditHold).values(expires_at=now))
     assert (await housekeeper.run_once())["holds"] == 1
     assert await database.read(credit_of, workspace_id) == CREDIT
 
@@ -117,13 +107,7 @@ async def test_event_bodies_are_deleted_after_the_retention_period(
 ) -> None:
     workspace_id = await _workspace(database)
     old, young = await _event(database, workspace_id), await _event(database, workspace_id)
-
-    def age(session: Session) -> None:
-        event = session.get(Event, old)
-        assert event is not None
-        event.created_at = utc_now() - timedelta(days=31)
-
-    await database.run(age)
+    await _make_older(database, old, days=31)
     assert (await housekeeper.run_once())["old_events"] == 1
     assert await _body(database, old) is None
     assert "pelican" in (await _body(database, young) or "")
@@ -149,20 +133,10 @@ async def test_deliveries_are_deleted_after_the_retention_period(
 ) -> None:
     workspace_id = await _workspace(database)
     old, young = await _event(database, workspace_id), await _event(database, workspace_id)
-
-    def age(session: Session) -> None:
-        for event_id, days in ((old, 91), (young, 89)):
-            event = session.get(Event, event_id)
-            assert event is not None
-            event.created_at = utc_now() - timedelta(days=days)
-
-    await database.run(age)
+    await _make_older(database, old, days=91)
+    await _make_older(database, young, days=89)
     assert (await housekeeper.run_once())["deliveries"] == 1
-
-    def left(session: Session) -> set[str]:
-        return set(session.exec(select(Delivery.event_id)))
-
-    assert await database.read(left) == {young}
+    assert set(await rows(database, select(Delivery.event_id))) == {young}
 
 
 async def test_deliveries_of_dead_workers_to_inactive_webhooks_are_cancelled(
@@ -171,22 +145,11 @@ async def test_deliveries_of_dead_workers_to_inactive_webhooks_are_cancelled(
     workspace_id = await _workspace(database)
     await database.run(change_row, Workspace, workspace_id, retention="zero")
     event_id = await _event(database, workspace_id)
-
-    def strand(session: Session) -> None:
-        delivery, webhook = (
-            session.exec(select(Delivery)).one(),
-            session.exec(select(Webhook)).one(),
-        )
-        delivery.lease, delivery.lease_until = "of the dead", utc_now() - timedelta(seconds=1)
-        webhook.status = "inactive"
-
-    await database.run(strand)
+    dead = {"lease": "of the dead", "lease_until": utc_now() - timedelta(seconds=1)}
+    await execute(database, update(Delivery).values(dead))
+    await execute(database, update(Webhook).values(status="inactive"))
     await housekeeper.run_once()
-
-    def status(session: Session) -> str:
-        return session.exec(select(Delivery.status)).one()
-
-    assert await database.read(status) == "cancelled"
+    assert await rows(database, select(Delivery.status)) == ["cancelled"]
     assert await _body(database, event_id) is None
 
 
@@ -204,64 +167,44 @@ async def test_an_expired_old_webhook_secret_is_deleted(
 
     await database.run(rotate)
     assert (await housekeeper.run_once())["old_secrets"] == 1
-
-    def old_secrets(session: Session) -> list[bytes | None]:
-        return sorted(session.exec(select(Webhook.old_secret)), key=bool)
-
-    assert await database.read(old_secrets) == [None, b"old"]
+    secrets = await rows(database, select(Webhook.old_secret))
+    assert sorted(secrets, key=bool) == [None, b"old"]
 
 
 async def test_a_revoked_api_key_is_deleted_after_the_retention_period(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
-
-    def add(session: Session) -> None:
-        for name, days in (("old", 91), ("young", 89), ("live", None)):
-            revoked_at = None if days is None else utc_now() - timedelta(days=days)
-            key = ApiKey(
-                workspace_id=workspace_id,
-                name=name,
-                digest=name.encode(),
-                prefix="sk_",
-                scopes=[],
-                revoked_at=revoked_at,
-            )
-            session.add(key)
-
-    await database.run(add)
+    for name, days in (("old", 91), ("young", 89), ("live", None)):
+        revoked_at = None if days is None else utc_now() - timedelta(days=days)
+        key = ApiKey(
+            workspace_id=workspace_id,
+            name=name,
+            digest=name.encode(),
+            prefix="sk_",
+            scopes=[],
+            revoked_at=revoked_at,
+        )
+        await database.run(Session.add, key)
     assert (await housekeeper.run_once())["revoked_keys"] == 1
-
-    def left(session: Session) -> set[str]:
-        return set(session.exec(select(ApiKey.name)))
-
-    assert await database.read(left) == {"young", "live"}
+    assert set(await rows(database, select(ApiKey.name))) == {"young", "live"}
 
 
 async def test_expired_client_secrets_are_deleted(
     housekeeper: Housekeeper, database: Database
 ) -> None:
     workspace_id = await _workspace(database)
-
-    def add(session: Session) -> None:
-        for name, minutes in ((b"old", -1), (b"live", 1)):
-            end = utc_now() + timedelta(minutes=minutes)
-            row = ClientSecret(
-                digest=name,
-                workspace_id=workspace_id,
-                scopes=[],
-                configuration=b"{}",
-                expires_at=end,
-            )
-            session.add(row)
-
-    await database.run(add)
+    for name, minutes in ((b"old", -1), (b"live", 1)):
+        secret = ClientSecret(
+            digest=name,
+            workspace_id=workspace_id,
+            scopes=[],
+            configuration=b"{}",
+            expires_at=utc_now() + timedelta(minutes=minutes),
+        )
+        await database.run(Session.add, secret)
     assert (await housekeeper.run_once())["client_secrets"] == 1
-
-    def left(session: Session) -> list[bytes]:
-        return list(session.exec(select(ClientSecret.digest)))
-
-    assert await database.read(left) == [b"live"]
+    assert await rows(database, select(ClientSecret.digest)) == [b"live"]
 
 
 def test_the_query_for_event_bodies_of_zero_retention_workspaces_uses_an_index(
@@ -284,21 +227,15 @@ async def test_unused_chats_are_deleted_after_the_retention_period(
 ) -> None:
     workspace_id = await _workspace(database)
     old, young = uuid4(), uuid4()
-
-    def add(session: Session, chat_id: UUID, age_days: int) -> None:
-        moment = utc_now() - timedelta(days=age_days)
-        session.add(Chat(id=chat_id, workspace_id=workspace_id, title="", updated_at=moment))
-
-    await database.run(add, old, 91)
-    await database.run(add, young, 89)
+    for chat_id, age in ((old, 91), (young, 89)):
+        moment = utc_now() - timedelta(days=age)
+        chat = Chat(id=chat_id, workspace_id=workspace_id, title="", updated_at=moment)
+        await database.run(Session.add, chat)
     await Housekeeper(
         database, files, RetentionConfig(chat_days=days, event_days=30, delivery_days=90)
     ).run_once()
-
-    def left(session: Session) -> set[UUID]:
-        return set(session.exec(select(Chat.id)))
-
-    assert await database.read(left) == ({young} if days else {old, young})
+    left = set(await rows(database, select(Chat.id)))
+    assert left == ({young} if days else {old, young})
 
 
 async def test_expired_idempotent_responses_and_files_are_deleted(
@@ -307,30 +244,22 @@ async def test_expired_idempotent_responses_and_files_are_deleted(
     workspace_id = await _workspace(database)
     kept = await files.put(workspace_id, "speech", "audio/mpeg", b"a", 3600)
     await files.put(workspace_id, "speech", "audio/mpeg", b"a", -1)
-
-    def add(session: Session) -> None:
-        for key, hours in (("old", -1), ("young", 1)):
-            session.add(
-                IdempotentAnswer(
-                    workspace_id=workspace_id,
-                    path="/",
-                    key=key,
-                    headers=[],
-                    expires_at=utc_now() + timedelta(hours=hours),
-                )
-            )
-
-    await database.run(add)
+    for key, hours in (("old", -1), ("young", 1)):
+        answer = IdempotentAnswer(
+            workspace_id=workspace_id,
+            path="/",
+            key=key,
+            headers=[],
+            expires_at=utc_now() + timedelta(hours=hours),
+        )
+        await database.run(Session.add, answer)
     done = await housekeeper.run_once()
     assert (done["files"], done["answers"]) == (1, 1)
     assert [path.name for path in (tmp_path / "files").rglob("file_*")] == [kept]
 
 
 async def test_a_failed_housekeeping_task_does_not_stop_the_others(
-    housekeeper: Housekeeper,
-    database: Database,
-    files: Files,
-    monkeypatch: pytest.MonkeyPatch,
+    housekeeper: Housekeeper, database: Database, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> int:
         raise DatabaseUnavailable("down")
@@ -363,14 +292,7 @@ async def test_balances_that_differ_from_the_ledger_are_counted_in_a_metric(
 ) -> None:
     workspace_id = await _workspace(database)
     await _workspace(database)
-
-    def spoil(session: Session) -> None:
-        session.connection().execute(
-            update(Account)
-            .where(col(Account.workspace_id) == workspace_id)
-            .values({col(Account.balance): CREDIT + 1})
-        )
-
-    await database.run(spoil)
+    account = update(Account).where(col(Account.workspace_id) == workspace_id)
+    await execute(database, account.values(balance=CREDIT + 1))
     await housekeeper.run_once()
     assert REGISTRY.get_sample_value("antiphon_ledger_mismatches") == 1

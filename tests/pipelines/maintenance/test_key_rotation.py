@@ -27,6 +27,7 @@ from pipelines.tts.dictionaries import Dictionaries, DictionaryRef
 from pipelines.tts.history import details_about
 from pipelines.voices.consent_recordings import consent_about
 from pipelines.voices.speakers import embedding_about
+from tests.db.rows import rows
 from tests.db.test_chats import add_workspace
 from tests.migrated import sqlite_database
 from tests.patience import PATIENCE_S
@@ -131,18 +132,10 @@ async def test_all_data_is_encrypted_under_the_new_key(database: Database, tmp_p
     chat, _, _ = await ChatHistory(database, after, PLANS).read(workspace_id, chat_id)
     assert chat.title == "ostrich"
     assert await files_in(tmp_path, database, after).read(workspace_id, file_id) == SAMPLE
-
-    def secret_of(session: Session) -> bytes | None:
-        webhook = session.get(Webhook, hook_id)
-        return None if webhook is None else webhook.secret
-
-    def body_of(session: Session) -> str | None:
-        return session.exec(select(Event.body)).one()
-
-    body = await database.read(body_of)
+    [body] = await rows(database, select(Event.body))
     assert body is not None and event_id is not None and "ostrich" not in body
     assert "ostrich" in after.decrypt_text(body, body_about(workspace_id, event_id))
-    encrypted = await database.read(secret_of)
+    [encrypted] = await rows(database, select(Webhook.secret).where(Webhook.id == hook_id))
     assert encrypted is not None and after.decrypt(encrypted, secret_about(hook_id)) == b"whsec"
 
 

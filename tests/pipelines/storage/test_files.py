@@ -175,11 +175,7 @@ async def test_the_file_of_an_interrupted_put_is_deleted_once_expired(
 
 @pytest.mark.parametrize("erased", ["stored_file", "users"])
 async def test_a_put_during_the_erasure_of_its_workspace_stores_nothing(
-    files: Files,
-    database: Database,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    erased: str,
+    files: Files, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, erased: str
 ) -> None:
     write = files._write
 

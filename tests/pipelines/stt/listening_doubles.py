@@ -11,7 +11,7 @@ from models.base import ModelInfo
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from models.turn_detection.base import TurnDetectionEngine
 from models.vad.base import Probabilities, VADCapabilities, VADEngine, VADStream
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 FRAME = 512
 
@@ -79,9 +79,7 @@ class FakeTranscriber:
 
 async def requested(fake: FakeTranscriber, seconds: float) -> None:
     """Waits for a request with so much audio."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not any(len(one.pcm) >= seconds * 16_000 for one in fake.requests):
-            await asyncio.sleep(0.01)
+    await until(lambda: any(len(one.pcm) >= seconds * 16_000 for one in fake.requests))
 
 
 def transcript(

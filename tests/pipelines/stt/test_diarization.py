@@ -153,10 +153,7 @@ def test_without_speaker_embeddings_all_words_have_one_speaker() -> None:
 def test_a_segment_without_word_times_stays_one_utterance() -> None:
     segment, voices = conversation([(0, 0, 6), (1, 6.5, 12)])
     whole = [Segment("one", 0, 6, -0.1, 0), Segment("two", 6.5, 12, -0.1, 0)]
-    assert [one.text for one in clustered(whole, voices)] == [
-        "one",
-        "two",
-    ]
+    assert [one.text for one in clustered(whole, voices)] == ["one", "two"]
 
 
 def test_words_outside_of_all_windows_get_the_speaker_of_the_nearest() -> None:
@@ -251,14 +248,14 @@ def test_known_speakers_have_their_names_and_others_the_free_letters() -> None:
         )
         for name, start in (("A", 0), ("Ben", 10))
     ]
-    assert said(clustered([segment], voices, known)) == [
-        ("A", "0"),
-        ("B", "1"),
-        ("Ben", "2"),
-    ]
+    assert said(clustered([segment], voices, known)) == [("A", "0"), ("B", "1"), ("Ben", "2")]
     session = SpeakerLabels(known, 0.8)
     told = [set(session.label(*part_of(segment, voices, start, start + 4))) for start in (10, 5, 0)]
     assert told == [{"Ben"}, {"B"}, {"A"}]
+
+
+QUESTION = "Good morning, have you seen the letter?"
+ANSWER = "No, I was away until this afternoon."
 
 
 @cache
@@ -273,10 +270,7 @@ async def test_two_synthesised_voices_are_separated_into_speakers() -> None:
     encoder = configured(SPEAKER, "resemblyzer")
     transcriber = LocalSTTModel(*described(STT, "whisper_base"), encoder)
     vad = configured(VAD, "silero")
-    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
-    man, woman = (
-        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
-    )
+    man, woman = kokoro("am_adam", QUESTION), kokoro("af_heart", ANSWER)
     pause = np.zeros(STT_SAMPLE_RATE // 2, np.float32)
     pcm = np.concatenate([man, pause, woman, pause, man])
     pipeline = TranscriptionPipeline(transcriber, AudioDecoder(), vad, load_profiles())
@@ -296,15 +290,12 @@ async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one
     encoder = configured(SPEAKER, "resemblyzer")
     transcriber = LocalSTTModel(*described(STT, "whisper_base"))
     vad = configured(VAD, "silero")
-    texts = ("Good morning, have you seen the letter?", "No, I was away until this afternoon.")
-    man, woman = (
-        kokoro(voice, text) for voice, text in zip(("am_adam", "af_heart"), texts, strict=True)
-    )
+    man, woman = kokoro("am_adam", QUESTION), kokoro("af_heart", ANSWER)
     pause = np.zeros(STT_SAMPLE_RATE, np.float32)
     checker = SampleChecker(AudioDecoder(), vad, lambda: encoder, RULES)
     with pytest.raises(InvalidAudio, match="more than one speaker"):
         speakers.voice_of([np.concatenate([man, man, pause, woman, woman])], checker)
-    enrolled = speakers.voice_of([kokoro("af_heart", texts[0])], checker).astype(np.float64)
+    enrolled = speakers.voice_of([kokoro("af_heart", QUESTION)], checker).astype(np.float64)
     known = (SpeakerVoice(enrolled, math.inf, "Ann"),)
     config = load_yaml(ListeningConfig, "listening")
     heard: list[LiveTranscript] = []

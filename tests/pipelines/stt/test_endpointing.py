@@ -86,9 +86,7 @@ def test_speech_after_a_likely_end_resumes_the_utterance(config: EndpointingConf
     assert [type(event) for event in events] == kinds
 
 
-def test_each_long_pause_is_reported_once_before_the_likely_end(
-    config: EndpointingConfig,
-) -> None:
+def test_each_long_pause_is_reported_once_before_the_likely_end(config: EndpointingConfig) -> None:
     pauses = [SILENCE] * 2, [SILENCE] * 1, [SILENCE] * 10
     signal = [p for pause in pauses for p in (*[SPEECH] * 5, *pause)]
     started, short, whole, likely, ended = play(config, signal, end_ms=300, pause_ms=64)
@@ -220,9 +218,7 @@ def test_end_after_is_void_once_speech_resumes(config: EndpointingConfig) -> Non
     assert silence_until_end(machine) == 32
 
 
-def test_an_end_already_due_comes_at_the_next_frame(
-    config: EndpointingConfig,
-) -> None:
+def test_an_end_already_due_comes_at_the_next_frame(config: EndpointingConfig) -> None:
     machine = Endpointer(config, FRAME, 4000)
     for frame in [SPEECH] * 10 + [SILENCE] * 20:
         machine.accept_frame(frame, 0)
@@ -245,9 +241,7 @@ def test_reset_forgets_the_utterance_and_what_was_before_it(config: EndpointingC
     assert silence_until_end(machine) == 16
 
 
-def test_whole_turns_are_cut_in_pauses_and_end_by_silence(
-    config: EndpointingConfig,
-) -> None:
+def test_whole_turns_are_cut_in_pauses_and_end_by_silence(config: EndpointingConfig) -> None:
     machine = Endpointer(config, FRAME, 500, whole_turns=True)
     frames = [SPEECH] * 868 + [SILENCE] * 30  # the limit of 28 s comes in the silence
     events = [event for frame in frames for event in machine.accept_frame(frame, 0)]

@@ -1,16 +1,20 @@
 """Numbers in digits, masked profanity, and texts without punctuation."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.stt.base import Segment, Transcript, Word
+from models.stt.base import FINAL, Segment, Transcript, Word
 from models.stt.options import TranscriptStyle
 from pipelines.stt.formatting import formatted
 
 NUMERALS = TranscriptStyle(numerals=True)
 MASKED = TranscriptStyle(profanity_filter=True)
 PLAIN = TranscriptStyle(punctuate=False)
+# Kind ("changed" if a number from 10,000 on becomes one number, else "left"), language, words, text
+LONG_NUMBERS = Path(__file__).with_name("long_numbers.tsv").read_text(encoding="utf-8").splitlines()
 
 
 def transcript(text: str, language: str = "en", *, timed: bool = True) -> Transcript:
@@ -21,9 +25,9 @@ def transcript(text: str, language: str = "en", *, timed: bool = True) -> Transc
 
 def written(text: str, form: TranscriptStyle, language: str = "en") -> str:
     """The text with and without times, which must be the same."""
-    (timed,) = formatted(transcript(text, language), form).segments
+    (timed,) = formatted(transcript(text, language), form, None, FINAL).segments
     assert " ".join(word.word for word in timed.words) == timed.text
-    (untimed,) = formatted(transcript(text, language, timed=False), form).segments
+    (untimed,) = formatted(transcript(text, language, timed=False), form, None, FINAL).segments
     assert (untimed.text, untimed.words) == (timed.text, ())
     return timed.text
 
@@ -64,8 +68,15 @@ def test_numbers_of_other_languages_are_known(language: str, said: str, text: st
     assert written(said, NUMERALS, language) == text
 
 
+def test_long_numbers_are_one_number_only_if_nothing_else_is_meant() -> None:
+    rows = [row.split("\t") for row in LONG_NUMBERS]
+    texts = [(said, written(said, NUMERALS, language), text) for _, language, said, text in rows]
+    assert not [text for text in texts if text[1] != text[2]]
+
+
 def test_a_number_has_the_time_of_all_its_words() -> None:
-    (segment,) = formatted(transcript("about nine hundred five people"), NUMERALS).segments
+    spoken = transcript("about nine hundred five people")
+    (segment,) = formatted(spoken, NUMERALS, None, FINAL).segments
     assert [(word.word, word.start, word.end) for word in segment.words] == [
         ("about", 0, 1),
         ("905", 1, 4),

@@ -404,9 +404,7 @@ async def test_the_next_utterance_is_expected_in_the_language_of_the_last(
     assert is_sure == (expected == "de")
 
 
-async def test_a_workspace_that_speaks_one_language_begins_with_it(
-    model: FakeTranscriber,
-) -> None:
+async def test_a_workspace_that_speaks_one_language_begins_with_it(model: FakeTranscriber) -> None:
     model.answer = lambda number, request: replace(
         transcript(number, request), language="de", scores={"de": 0.99}
     )

@@ -25,13 +25,8 @@ from pipelines.stt.events import (
     LiveTranscript,
     SpeechResumed,
 )
-from pipelines.stt.session import (
-    LiveSession,
-    LiveTranscriptionPipeline,
-)
-from pipelines.stt.turns import (
-    end_ms,
-)
+from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
+from pipelines.stt.turns import end_ms
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import (
     FRAME,

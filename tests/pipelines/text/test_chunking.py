@@ -135,10 +135,7 @@ def test_a_paragraph_in_an_unavailable_language_keeps_the_language_of_the_voice(
         (
             "en",
             "When the rain finally stopped, everybody went home and slept for a long time.",
-            [
-                "When the rain finally stopped,",
-                "everybody went home and slept for a long time.",
-            ],
+            ["When the rain finally stopped,", "everybody went home and slept for a long time."],
         ),
         ("en", "The quick brown fox likes the lazy old dog.", None),  # no clause: whole
         ("en", "Thank you very much for your help.", None),

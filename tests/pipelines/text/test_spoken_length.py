@@ -19,9 +19,7 @@ TOKENS = (
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_bound_covers_numbers_signs_and_abbreviations(
-    language: str,
-) -> None:
+def test_the_bound_covers_numbers_signs_and_abbreviations(language: str) -> None:
     for token in TOKENS:
         for text in (token, f"{token} " * 9, f"a{token}b " * 9, token * 9, f"{token}\n" * 9):
             assert sum(spoken_lengths(text, language)) <= most_spoken(text), text

@@ -195,9 +195,7 @@ def test_a_turn_leaves_every_stream_its_own_before_it_runs_dry() -> None:
 
 
 @pytest.mark.parametrize("is_played", [True, False])
-async def test_streams_wait_neither_for_stalled_readers_nor_for_files(
-    is_played: bool,
-) -> None:
+async def test_streams_wait_neither_for_stalled_readers_nor_for_files(is_played: bool) -> None:
     scheduler, clock = StreamScheduler(), Clock()
     with (
         stream_of(scheduler, clock, is_played=is_played) as first,

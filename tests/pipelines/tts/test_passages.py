@@ -141,7 +141,7 @@ async def test_the_turns_of_a_script_have_their_voices_and_pauses() -> None:
     assert silences(joined(chunks)) == pytest.approx([2.0, 1.0, 0.45], abs=0.08)
     words = [word for chunk in chunks for word in chunk.words]
     assert [text[one.text_start : one.text_end] for one in words] == [
-        *("Hello", "there.", "Hi", "Vera.", "Bye."),
+        *("Hello", "there.", "Hi", "Vera.", "Bye.")
     ]
 
 
@@ -250,7 +250,7 @@ async def test_dictionaries_speak_phonemes_where_the_voice_can(takes: bool, said
     assert call.phonemes == (((0, 5, "ˈɛndʒɪn ˈɛks"),) if takes else ())
     words = [word for chunk in chunks for word in chunk.words]
     assert [word.word for word in words] == [
-        *("Nginx,", "an", "IP", "server", "of", "NEW YORK", "chat", "and", "AT&T,", "ip."),
+        *("Nginx,", "an", "IP", "server", "of", "NEW YORK", "chat", "and", "AT&T,", "ip.")
     ]
     assert all(text[word.text_start : word.text_end] == word.word for word in words)
 

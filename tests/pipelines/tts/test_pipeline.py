@@ -149,7 +149,7 @@ async def test_sentences_are_ordered_calls_with_at_most_two_in_flight() -> None:
     text = "One is here. Two is here. Three is here. Four is here.\nFive."
     said = await speak(speech, SpeechRequest(text, voice="Ann", enhance=False))
     assert [call.text for call in speaker.calls] == [
-        *("One is here.", "Two is here.", "Three is here.", "Four is here.", "Five."),
+        *("One is here.", "Two is here.", "Three is here.", "Four is here.", "Five.")
     ]
     assert speaker.most_in_flight == IN_FLIGHT
     starts = [round(start_s * 16_000) for start_s in (0, 0.38, 0.76, 1.14, 1.79)]

@@ -165,9 +165,7 @@ def test_four_streams_of_a_slow_engine_begin_soon_and_have_no_gap(
     assert sum(gaps_s for _, gaps_s in heard) == pytest.approx(0.0, abs=0.05)
 
 
-def test_a_stream_alone_begins_with_a_short_chunk(
-    play: Play,
-) -> None:
+def test_a_stream_alone_begins_with_a_short_chunk(play: Play) -> None:
     ((first_s, gaps_s),) = play({1: 0.0})
     assert first_s <= 0.35
     assert gaps_s == pytest.approx(0.0, abs=0.05)

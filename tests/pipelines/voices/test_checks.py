@@ -43,12 +43,7 @@ RULES = load_yaml(CustomVoicesConfig, "custom_voices").samples
 @pytest.fixture
 async def checker() -> AsyncIterator[SampleChecker]:
     async with KeptDecoder() as decoder:
-        yield SampleChecker(
-            decoder,
-            configured(VAD, "silero"),
-            BandsEngine,
-            RULES,
-        )
+        yield SampleChecker(decoder, configured(VAD, "silero"), BandsEngine, RULES)
 
 
 def written(folder: Path, *files: tuple[str, bytes]) -> list[SampleFile]:

@@ -9,7 +9,6 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import func
 from sqlmodel import Session, col, select, update
 
 from configs.load import load_yaml
@@ -39,6 +38,7 @@ from pipelines.voices.consent import Consent
 from pipelines.voices.queue import VoiceQueue
 from pipelines.voices.service import LEAST_SHARE, CustomVoices
 from pipelines.voices.voice_object import NewVoice
+from tests.db.rows import execute, rows
 from tests.db.test_chats import add_workspace
 from tests.engines import TONE_ENGINE
 from tests.pipelines.storage.on_disk import ENCRYPTION, files_in
@@ -80,12 +80,9 @@ class VoiceBackend:
         workspace_id = await add_workspace(self.database, f"{uuid4()}@example.com")
         await self.database.run(open_account, workspace_id, CREDIT)
         self.principal = Principal(1, workspace_id, "w", "free", ALL_SCOPES, None)
-
-        def add_webhook(session: Session) -> None:
-            url, events = "https://a.example", ["voice.created", "voice.ready", "tts.completed"]
-            session.add(Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=events))
-
-        await self.database.run(add_webhook)
+        url, events = "https://a.example", ["voice.created", "voice.ready", "tts.completed"]
+        webhook = Webhook(id=uuid4(), workspace_id=workspace_id, url=url, events=events)
+        await self.database.run(Session.add, webhook)
 
     async def add(self) -> Voice:
         path = self.folder / "sample"
@@ -155,9 +152,7 @@ async def test_a_lease_is_renewed_when_there_is_something_to_store(backend: Voic
         """The seconds that the lease has left after a renewal, and the progress, where the last
         one was some seconds ago."""
         left = utc_now() + timedelta(seconds=CONFIG.work.lease_s - ago_s)
-        await backend.database.run(
-            lambda session: session.exec(update(Voice).values(lease_until=left))
-        )
+        await execute(backend.database, update(Voice).values(lease_until=left))
         assert await backend.queue.renew(work, progress)
         row = await backend.queue.claimed(work.id, work.lease or "")
         assert row is not None and row.lease_until is not None
@@ -215,11 +210,7 @@ async def test_the_hold_of_a_waiting_voice_is_renewed_and_released_on_failure(
 ) -> None:
     await backend.add()
     retention = RetentionConfig(chat_days=None, event_days=30, delivery_days=30)
-
-    def wait_for_a_week(session: Session) -> None:
-        session.exec(update(CreditHold).values(expires_at=utc_now()))
-
-    await backend.database.run(wait_for_a_week)
+    await execute(backend.database, update(CreditHold).values(expires_at=utc_now()))
     keeper = Housekeeper(backend.database, backend.files, retention, {"voice": backend.queue})
     done = await keeper.run_once()
     assert (done["voice_holds"], done["holds"]) == (1, 0)
@@ -244,12 +235,8 @@ async def test_a_voice_added_during_the_erasure_of_its_workspace_is_removed(
         assert not isinstance(erased, BaseException), erased
         await backend.files.delete_expired()
         assert backend.stored() == 0
-        assert await backend.database.read(_held) == 0
+        assert await rows(backend.database, select(CreditHold)) == []
         await backend.open_workspace()
-
-
-def _held(session: Session) -> int:
-    return session.exec(select(func.count()).select_from(CreditHold)).one()
 
 
 async def test_a_voice_without_the_required_consent_is_refused(backend: VoiceBackend) -> None:
@@ -267,47 +254,30 @@ async def test_housekeeping_fails_hopeless_voices_and_deletes_old_failed_ones(
         chat_days=None, event_days=30, delivery_days=30, failed_voice_days=30
     )
     long_ago = utc_now() - timedelta(days=40)
-
-    def age(session: Session) -> None:
-        session.exec(update(Voice).values(created_at=long_ago))
-        session.exec(
-            update(Voice).where(col(Voice.status) == "failed").values(finished_at=long_ago)
-        )
-
-    await backend.database.run(age)
-    done = await Housekeeper(
-        backend.database, backend.files, retention, {"voice": backend.queue}
-    ).run_once()
+    parts = (backend.database, backend.files, retention, {"voice": backend.queue})
+    await execute(backend.database, update(Voice).values(created_at=long_ago))
+    done = await Housekeeper(*parts).run_once()
     assert (done["hopeless_voices"], done["files"], done["failed_voices"]) == (1, 3, 0)
     assert (await backend.voices.get(backend.principal, str(voice.id))).status == "failed"
     assert (await backend.spent(), backend.stored()) == (0, 0)
-    await backend.database.run(age)
-    done = await Housekeeper(
-        backend.database, backend.files, retention, {"voice": backend.queue}
-    ).run_once()
+    failed = update(Voice).where(col(Voice.status) == "failed")
+    await execute(backend.database, failed.values(finished_at=long_ago))
+    done = await Housekeeper(*parts).run_once()
     assert (done["hopeless_voices"], done["failed_voices"]) == (0, 1)
 
 
-async def test_a_voice_in_a_long_queue_is_not_hopeless(
-    backend: VoiceBackend,
-) -> None:
+async def test_a_voice_in_a_long_queue_is_not_hopeless(backend: VoiceBackend) -> None:
     first = await backend.add()
     await backend.open_workspace()
     last = await backend.add()
 
-    def age(session: Session) -> None:
-        session.exec(update(Voice).values(created_at=utc_now() - timedelta(days=2)))
-
+    long_ago = utc_now() - timedelta(days=2)
     claimed = await backend.queue.claim()
     assert claimed is not None and await backend.queue.publish(claimed, *MADE)
-    await backend.database.run(age)
+    await execute(backend.database, update(Voice).values(created_at=long_ago))
     assert await backend.queue.fail_hopeless() == 0
-
-    def finish_long_ago(session: Session) -> None:
-        of_first = update(Voice).where(col(Voice.id) == claimed.id)
-        session.exec(of_first.values(finished_at=utc_now() - timedelta(days=2)))
-
-    await backend.database.run(finish_long_ago)
+    of_claimed = update(Voice).where(col(Voice.id) == claimed.id)
+    await execute(backend.database, of_claimed.values(finished_at=long_ago))
     assert await backend.queue.fail_hopeless() == 1
     left = {first.id, last.id} - {claimed.id}
     assert (await backend.voices.get(backend.principal, str(left.pop()))).status == "failed"

@@ -129,11 +129,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-async def tenant(
-    database: Database,
-    authority: Authority,
-    tmp_path: Path,
-) -> AsyncIterator[Tenant]:
+async def tenant(database: Database, authority: Authority, tmp_path: Path) -> AsyncIterator[Tenant]:
     settings = replace(local_settings(tmp_path), webhooks=authority.settings())
     encryption = Encryption(settings.secrets.data_keys)
     principal = Principal(1, await add_workspace(database), "w", "free", ALL_SCOPES, None)

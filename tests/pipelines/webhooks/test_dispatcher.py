@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from openai import OpenAI
-from sqlmodel import Session, select
+from sqlmodel import select
 from standardwebhooks.webhooks import Webhook as StandardVerifier
 from svix.webhooks import Webhook as SvixVerifier
 
@@ -21,6 +21,7 @@ from pipelines.storage.encryption import Encryption
 from pipelines.webhooks.dispatcher import AT_ONCE_FOR_ONE, AT_ONCE_FOR_WORKSPACE, WebhookDispatcher
 from pipelines.webhooks.registration import WebhookChange
 from tests.collector import collecting, tracing_here
+from tests.db.rows import rows
 from tests.pipelines.webhooks.conftest import SECRET, Tenant, settle
 from tests.pipelines.webhooks.receivers import Authority, Held, receiver
 
@@ -355,13 +356,10 @@ async def test_an_attempt_with_an_unexpected_error_is_retried_by_the_schedule(
 async def test_event_bodies_are_encrypted_until_they_are_sent(
     tenant: Tenant, authority: Authority
 ) -> None:
-    def bodies(session: Session) -> list[str | None]:
-        return list(session.exec(select(Event.body)))
-
     async with receiver(authority) as hook:
         webhook = await tenant.register(hook.url)
         await tenant.emit(text="a secret sentence")
-        (body,) = await tenant.database.read(bodies)
+        (body,) = await rows(tenant.database, select(Event.body))
         assert body is not None and "secret sentence" not in body
         data_keys = [b64encode(bytes(32)).decode()]
         stranger = WebhookDispatcher(

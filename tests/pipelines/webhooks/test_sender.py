@@ -119,9 +119,7 @@ async def test_dns_rebinding_to_a_non_public_address_is_refused(
     assert [one.error for one in answers] == [None, "refused_address", "refused_address"]
 
 
-async def test_a_connection_closed_meanwhile_costs_no_attempt(
-    authority: Authority,
-) -> None:
+async def test_a_connection_closed_meanwhile_costs_no_attempt(authority: Authority) -> None:
     connections: set[object] = set()
     seen = 0
 
@@ -181,33 +179,31 @@ async def test_a_hanging_receiver_results_in_a_timeout(authority: Authority) -> 
     assert 300 <= answer.milliseconds <= 1000 * took_s
 
 
-async def test_slowly_sent_response_headers_result_in_a_timeout(authority: Authority) -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def endless(head: bytes, piece: bytes, pause_s: float = 0) -> Talk:
+    """Sends the head of a response, and then pieces until the sender leaves."""
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            writer.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+            writer.write(head)
             while True:
-                writer.write(b"x")
+                writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(pause_s)
         except OSError:
             writer.close()
 
-    async with raw_receiver(authority, drip) as url:
+    return send
+
+
+async def test_slowly_sent_response_headers_result_in_a_timeout(authority: Authority) -> None:
+    async with raw_receiver(authority, endless(b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x", 0.05)) as url:
         answer = await post(authority.settings(), url, total_s=0.3)
     assert (answer.status_code, answer.error) == (None, "timeout")
 
 
 async def test_an_endless_response_body_does_not_delay_a_success(authority: Authority) -> None:
-    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-            while True:
-                writer.write(b"x" * 65536)
-                await writer.drain()
-        except OSError:
-            writer.close()
-
-    async with raw_receiver(authority, endless) as url:
+    flood = endless(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)
+    async with raw_receiver(authority, flood) as url:
         with stopwatch() as waited_s:
             answer = await post(authority.settings(), url)
     assert (answer.status_code, answer.error) == (200, None) and waited_s() < 2

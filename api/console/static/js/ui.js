@@ -300,8 +300,8 @@ export function readTools(box) {
 export const toolCall = (name, given) => h("p", icon("tool"), " ", h("strong", t("tool.call", { name })), " ", h("code", given));
 export const toolResult = (properties = {}) => h("input", { value: '"ok"', autocomplete: "off", spellcheck: false, ...properties });
 
-// Draws the rows of a list, each made by `row` with its `update`. A row stays as long as its key does, and so keeps the
-// focus.
+// Draws the rows of a list, each made by `row` with its `update`. A row stays as long as its key does. The focus stays
+// where it is, or goes to the namesake of a button whose row is gone.
 export function drawRows(list, items, row, keyOf) {
   const rows = new Map([...list.children].map((one) => [one.dataset.key, one]));
   const focused = document.activeElement;
@@ -313,7 +313,7 @@ export function drawRows(list, items, row, keyOf) {
     return made;
   });
   if (next.length !== rows.size || next.some((one, at) => one !== list.children[at])) list.replaceChildren(...next);
-  if (focused.isConnected) focused.focus();
+  focused.isConnected ? focused.focus() : againIn(focused);
 }
 
 // A button to choose files, and its input; `onfiles` gets the files and the button.

@@ -4,7 +4,6 @@ from base64 import b64decode
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import HTTPConnection
 from starlette.types import Message, Scope
 
 from api.openai.realtime import server_events as events
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 PCM = {"type": "audio/pcm", "rate": 24_000}  # format between the conversation and the loudspeaker
 
 
-class CallTransport(HTTPConnection):
+class CallTransport:
     """A peer connection with the messages of a WebSocket; audio comes as binary messages."""
 
     def __init__(self, scope: Scope, peer: "Peer") -> None:
-        super().__init__({**scope, "subprotocols": []})
+        self.scope: Scope = {**scope, "subprotocols": []}
         self._peer = peer
 
     async def receive(self) -> Message:
@@ -129,8 +128,7 @@ class CallConversation(Conversation):
         match event:
             case events.AudioDelta():
                 if event.response_id not in self._cut:
-                    speech = b64decode(event.delta)
-                    self._loudspeaker.play(event.response_id, event.item_id, speech)
+                    self._loudspeaker.play(event.response_id, event.item_id, b64decode(event.delta))
                 self._socket.touch()
             case events.UserSpeechStarted():
                 await self._agent.write(event)

@@ -53,9 +53,7 @@ router = make_router(
     PATH,
     status_code=201,
     response_class=Response,
-    responses={
-        201: {"description": "SDP answer", "content": {"application/sdp": {}}},
-    },
+    responses={201: {"description": "SDP answer", "content": {"application/sdp": {}}}},
     openapi_extra=FORM,
     summary="Create a call over WebRTC",
 )
@@ -190,7 +188,7 @@ async def _serve(
 
 
 async def _run(session: SocketSession, peer: "Peer") -> None:
-    """Runs a session until its peer connection, too, is closed; the service stops after that."""
+    """Runs a session, and then closes its peer connection, before the service may stop."""
     try:
         await session.run()
     finally:

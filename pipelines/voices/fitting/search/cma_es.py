@@ -1,9 +1,8 @@
 """CMA-ES over a style space: a population for the timbre and one for the prosody.
 
 The covariance matrix adaptation evolution strategy of N. Hansen, "The CMA Evolution Strategy: A
-Tutorial" (arXiv:1604.00772), by the library `cmaes`. Each population has its own mean, covariance,
-paths and step size. A candidate is a draw from both, and both get its cost, so that the adaptation
-of one half does not rotate or scale the other."""
+Tutorial" (arXiv:1604.00772), by the library `cmaes`. A candidate is a draw from both populations,
+and both get its cost, so that the adaptation of one half does not rotate or scale the other."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,8 +23,7 @@ class Evolution:
     """Two populations of the same size, sampled and updated together."""
 
     def __init__(self, space: StyleSpace, parts: Sequence[CMA], seed: int) -> None:
-        """Create an evolution; callers use `begin` and `resume`. `seed` is that of all later
-        samples."""
+        """Create an evolution, as `begin` and `resume` do; `seed` is that of later samples."""
         self._halves = space.halves
         self._parts = parts
         for index, part in enumerate(parts):
@@ -39,12 +37,7 @@ class Evolution:
 
     @classmethod
     def resume(
-        cls,
-        space: StyleSpace,
-        state: EvolutionState,
-        population: int,
-        seed: int,
-        min_step: float = 0.0,
+        cls, space: StyleSpace, state: EvolutionState, population: int, seed: int, min_step: float
     ) -> "Evolution":
         """Continue from a `state` in the same space, with no shorter steps."""
         parts = []

@@ -16,9 +16,9 @@ from scipy.optimize import minimize
 from configs.schema.voices import FitConfig
 from pipelines.voices.fitting.equaliser import BANDS, bands_between, levelled
 from pipelines.voices.fitting.features import SOUND_SIZE, TargetSpeaker, pitch_statistics
-from pipelines.voices.fitting.prior import MixturePrior
+from pipelines.voices.fitting.prior import FittingPrior, MixturePrior
 from pipelines.voices.fitting.search.cma_es import Evolution
-from pipelines.voices.fitting.search.style_space import StyleSpace, Vectors
+from pipelines.voices.fitting.search.style_space import Vectors
 from pipelines.voices.fitting.search.surrogate import Observation, Surrogate
 from pipelines.voices.fitting.trials import Outcome
 
@@ -55,8 +55,6 @@ class SearchTrial:
 
 @dataclass
 class SearchState:
-    """The state of a search."""
-
     centre: Vectors  # [n]
     bands: Vectors  # [BANDS]
     spectrum: Vectors  # [40], mean power in each mel band of the last generation, unfiltered
@@ -74,66 +72,34 @@ class SearchState:
     products: Vectors = field(default_factory=lambda: np.zeros((BANDS, SOUND_SIZE)))
 
 
-class Objective:
-    """The cost of a style: distance from the speaker, their pitch, stock voices and quality."""
-
-    def __init__(self, speaker: TargetSpeaker, space: StyleSpace, min_quality: float) -> None:
-        pitch = np.array(pitch_statistics(speaker.pitches))
-        self.target = speaker.embedding.astype(np.float64)
-        self._space = space
-        self._min_quality = min_quality
-        self._pitch = np.nan_to_num(pitch)
-        self._pitch_costs = np.where(np.isnan(pitch), 0.0, (PITCH_COST, RANGE_COST))
-        self._rarity = RARITY / space.size * space.rarity  # cost of a step in each direction
-
-    def predicted_costs(
-        self, surrogate: Surrogate, begin: Vectors, reach: float
-    ) -> Callable[[Vectors], Vectors]:
-        """Predicts the costs of points [m, n]; those beyond the `reach` of `begin` [n] cost
-        more."""
-
-        def costs(points: Vectors) -> Vectors:
-            sounds = surrogate.sounds(self._space.style(points))
-            embeddings = sounds[:, EMBEDDING]
-            lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-9)
-            off = np.nan_to_num(sounds[:, PITCH] - self._pitch)
-            excess = np.maximum(0.0, np.linalg.norm(points - begin, axis=1) - reach)
-            unlike = off**2 @ self._pitch_costs + points**2 @ self._rarity
-            unlike += QUALITY_COST * np.maximum(0.0, self._min_quality - sounds[:, -1])
-            unlike = unlike - embeddings @ self.target / lengths
-            return np.asarray(unlike + DISTANCE_COST * excess**2)
-
-        return costs
-
-
 class Search:
     """A search, which is deterministic for a seed."""
 
     def __init__(
         self,
-        space: StyleSpace,
-        mixtures: MixturePrior,
+        prior: FittingPrior,
         speaker: TargetSpeaker,
         config: FitConfig,
         state: SearchState | None,
     ) -> None:
         """Continue from `state`; blocking, a second."""
+        pitch = np.array(pitch_statistics(speaker.pitches))
+        space = prior.space
         self._space = space
-        self._prior = mixtures.observations(space)
-        self._objective = Objective(speaker, space, config.min_quality)
-        self._target = self._objective.target
+        self._prior = prior.mixtures.observations(space)
+        self._target = speaker.embedding.astype(np.float64)
+        self._min_quality = config.min_quality
+        self._pitch = np.nan_to_num(pitch)
+        self._pitch_costs = np.where(np.isnan(pitch), 0.0, (PITCH_COST, RANGE_COST))
+        self._rarity = RARITY / space.size * space.rarity  # cost of a step in each direction
         self._population = max(config.generation, MIN_POPULATION)
         self._seed = config.seed
-        self.state = state or self._start(mixtures, speaker.spectrum.astype(np.float64))
+        self.state = state or self._start(prior.mixtures, speaker.spectrum.astype(np.float64))
 
     def _evolution(self, draw: np.random.Generator) -> Evolution:
-        """Makes the evolution, with steps of at least STEP, since predictions shrink a
-        population."""
+        """Makes the evolution, with steps of STEP or more: predictions shrink a population."""
         state, seed = self.state.evolution, _seed_of(draw)
         return Evolution.resume(self._space, state, self._population, seed, STEP)
-
-    def _store(self, evolution: Evolution) -> None:
-        self.state.centre, self.state.evolution = evolution.mean, evolution.state()
 
     def _start(self, mixtures: MixturePrior, spectrum: Vectors) -> SearchState:
         surrogate = Surrogate(self._prior, own=False)
@@ -141,7 +107,7 @@ class Search:
         begin = self._space.point(self._prior.styles[best]).mean(axis=0)
         seed = _seed_of(np.random.default_rng(self._seed))
         evolution = Evolution.begin(self._space, begin, FIRST_STEP, self._population, seed)
-        costs = self._objective.predicted_costs(surrogate, begin, FIRST_REACH)
+        costs = self._predicted_costs(surrogate, begin, FIRST_REACH)
         evolution.evolve(costs, FIRST_PREDICTED_GENERATIONS)
         centre = evolution.mean
         apart = np.square(self._prior.styles - self._space.style(centre)).sum(axis=1)
@@ -204,16 +170,35 @@ class Search:
         surrogate: Surrogate,
         draw: np.random.Generator,
     ) -> None:
-        """Evolves from a generation [m, n], of which only those with `speaks` [m] gave speech.
-        `surrogate` was fitted to their measurements."""
+        """Evolves from a generation [m, n], of which only those with `speaks` [m] gave speech."""
         evolution = self._evolution(draw)
-        costs = self._objective.predicted_costs(surrogate, self.state.centre, REACH)
+        costs = self._predicted_costs(surrogate, self.state.centre, REACH)
         points = np.concatenate([points, evolution.ask()[len(points) :]])
         first = costs(points)
         first[: len(speaks)][~speaks] = first.max() + SILENCE_COST
         evolution.tell(points, first)
         evolution.evolve(costs, PREDICTED_GENERATIONS)
-        self._store(evolution)
+        self.state.centre = evolution.mean
+        self.state.evolution = evolution.state()
+
+    def _predicted_costs(
+        self, surrogate: Surrogate, begin: Vectors, reach: float
+    ) -> Callable[[Vectors], Vectors]:
+        """Predicts the costs of points [m, n], higher beyond the `reach` of `begin` [n]. A style
+        costs its distances from the speaker, their pitch, the stock voices and the quality."""
+
+        def costs(points: Vectors) -> Vectors:
+            sounds = surrogate.sounds(self._space.style(points))
+            embeddings = sounds[:, EMBEDDING]
+            lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-9)
+            off = np.nan_to_num(sounds[:, PITCH] - self._pitch)
+            excess = np.maximum(0.0, np.linalg.norm(points - begin, axis=1) - reach)
+            unlike = off**2 @ self._pitch_costs + points**2 @ self._rarity
+            unlike += QUALITY_COST * np.maximum(0.0, self._min_quality - sounds[:, -1])
+            unlike = unlike - embeddings @ self._target / lengths
+            return np.asarray(unlike + DISTANCE_COST * excess**2)
+
+        return costs
 
     def _through_filter(self, bands: Vectors, changes: Vectors) -> Observation:
         """Return all measurements, corrected to the filter `bands` up to a maximum difference."""

@@ -22,8 +22,6 @@ OFFSET = 0.3  # variance of the change by the filter that all of them share
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Styles and their measurements."""
-
     styles: Vectors  # [n, 256]
     sounds: Vectors  # [n, 515]: embeddings, pitch statistics (NaN where none) and quality
     sentences: NDArray[np.int64]  # [n], the numbers of the spoken sentences

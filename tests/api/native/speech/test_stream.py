@@ -187,15 +187,6 @@ async def call(
     await app(scope_of(sent), receive, send)
 
 
-@pytest.mark.parametrize("body", [{"voice": "nobody"}, {"voice_id": "not-a-voice"}])
-async def test_an_unknown_voice_is_reported_in_an_error_line(
-    client: httpx.AsyncClient, auth: Headers, body: dict[str, str]
-) -> None:
-    (line,) = lines_of(await stream(client, auth, **body))
-    assert (line["type"], line["error"]) == ("error", "voice_not_found")
-    assert "GET /default-voices" in line["message"]
-
-
 class FailsAt(VoicedSpeaker):
     """Raises `error` in the call with this number, counted from 0."""
 

@@ -8,6 +8,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection
 
 from models.audio import Pcm, float_to_pcm16, resample
+from tests.pipelines.stt.listening_doubles import loud, quiet
 
 Event = dict[str, Any]
 RATE = 24_000
@@ -73,6 +74,16 @@ class RealtimeClient:
         for at in range(0, len(data), step):
             audio = base64.b64encode(data[at : at + step]).decode()
             await self.send("input_audio_buffer.append", audio=audio)
+
+    async def utter(self, seconds: float, pause_s: float) -> None:
+        """Speaks for so long, and is silent for so long."""
+        await self.speak(loud(seconds))
+        await self.speak(quiet(pause_s))
+
+    async def begin(self, text: str) -> None:
+        """A message of the user, and a request for its response."""
+        await self.write(text)
+        await self.send("response.create")
 
     def kinds(self) -> list[str]:
         """The types of all events, deltas of each answer only once."""

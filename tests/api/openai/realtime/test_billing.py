@@ -15,7 +15,6 @@ from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
 from tests.api.native.speech.test_billing import allow_hangups
-from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.openai.realtime.test_conversation import LONG, says, session
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
@@ -41,19 +40,13 @@ async def charges(server: SocketServer, books: Books) -> dict[str, int]:
     return units
 
 
-async def begin(client: RealtimeClient, text: str) -> None:
-    await client.write(text)
-    await client.send("response.create")
-
-
 async def test_a_session_costs_its_seconds_its_tokens_and_its_characters(
     server: SocketServer, heard: FakeTranscriber, books: Books
 ) -> None:
     await books.add_webhook("tts.completed")
     heard.answer = says(TEXT)
     async with session(server) as client:
-        await client.speak(loud(1.0))
-        await client.speak(quiet(1.0))
+        await client.utter(1.0, 1.0)
         usage = (await client.until("response.done"))["response"]["usage"]
     tokens = usage["input_tokens"] + usage["output_token_details"]["text_tokens"]
     assert await charges(server, books) == {"stt": 2000, "chat": tokens, "tts": len(TEXT)}
@@ -92,7 +85,7 @@ async def test_an_answer_longer_than_its_hold_ends_where_the_credit_does(
     monkeypatch.setattr("pipelines.agents.held_speech.HELD_CHARACTERS", 30)
     monkeypatch.setattr("pipelines.agents.response.ClauseSplitter", Sentences)
     async with session(server) as client:
-        await begin(client, longer)
+        await client.begin(longer)
         for _ in range(5):
             await client.until("response.output_audio.delta")
         await books.set_credit(0)
@@ -125,7 +118,7 @@ async def test_an_interrupted_answer_costs_what_was_sent_of_it(
     end: str, server: SocketServer, books: Books
 ) -> None:
     async with session(server) as client:
-        await begin(client, LONG)
+        await client.begin(LONG)
         sent: list[Any] = []
         while len(sent) < 5:
             sent.append(await client.until("response.output_audio.delta"))
@@ -156,7 +149,7 @@ async def test_many_answers_cancelled_before_their_first_token_cost_their_prompt
     async with session(server) as client:
         for _ in range(3):
             asked.clear()
-            await begin(client, TEXT)
+            await client.begin(TEXT)
             await asked.wait()
             await client.send("response.cancel")
             assert (await client.until("response.done"))["response"]["status"] == "cancelled"
@@ -183,8 +176,7 @@ async def test_drafts_that_the_user_talks_over_cost_nothing(
     heard.answer = lambda number, request: says(f"Text {number}.")(number, request)
     async with session(server) as client:
         for _ in range(3):
-            await client.speak(loud(0.6))
-            await client.speak(quiet(0.3))
+            await client.utter(0.6, 0.3)
         await client.speak(quiet(0.6))
         usage = (await client.until("response.done"))["response"]["usage"]
     tokens = usage["input_tokens"] + usage["output_token_details"]["text_tokens"]
@@ -221,7 +213,6 @@ async def test_a_turn_without_a_slot_for_its_draft_is_answered(
     monkeypatch.setattr(ChatPipeline, "start", busy)
     heard.answer = says(TEXT)
     async with session(server) as client:
-        await client.speak(loud(1.0))
-        await client.speak(quiet(1.0))
+        await client.utter(1.0, 1.0)
         assert (await client.until("response.done"))["response"]["status"] == "completed"
     assert (await charges(server, books))["chat"] > 0

@@ -74,8 +74,7 @@ async def test_unheard_speech_is_dropped_and_truncated_by_the_server(
     heard.answer = says("Wait, stop please.")
     async with call(server.address, server.key) as caller:
         client = caller.client
-        await client.write(LONG)
-        await client.send("response.create")
+        await client.begin(LONG)
         await client.until("output_audio_buffer.started")
         await until(lambda: caller.heard_s() > 1)
         if by_words:

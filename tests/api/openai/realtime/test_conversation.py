@@ -54,27 +54,9 @@ async def test_the_reasoning_of_the_model_is_not_spoken(
     assert "".join(texts).strip() == "Good morning."
 
 
-async def test_a_text_is_answered_by_voice_with_its_events_in_order(server: SocketServer) -> None:
+async def test_a_text_is_answered_by_voice(server: SocketServer) -> None:
     async with session(server) as client:
         response = await client.say("One two three.", metadata={"client_event_id": "x"})
-        assert client.kinds() == [
-            "session.created",
-            "conversation.item.added",
-            "conversation.item.done",
-            "response.created",
-            "rate_limits.updated",
-            "response.output_item.added",
-            "conversation.item.added",
-            "response.content_part.added",
-            "response.output_audio_transcript.delta",
-            "response.output_audio.delta",
-            "response.output_audio.done",
-            "response.output_audio_transcript.done",
-            "response.content_part.done",
-            "response.output_item.done",
-            "conversation.item.done",
-            "response.done",
-        ]
         assert response["status"] == "completed"
         assert response["metadata"] == {"client_event_id": "x"}
         assert client.transcript() == "One two three."
@@ -134,42 +116,6 @@ async def test_without_a_limit_a_long_answer_ends_with_a_sentence(
         assert text.startswith(said) and said.endswith(".")
         assert (len(said) < len(text) / 2) is is_cut
         assert 0 < response["usage"]["output_token_details"]["text_tokens"]
-
-
-async def test_a_text_session_sends_text_alone(server: SocketServer) -> None:
-    async with session(server) as client:
-        await client.update(output_modalities=["text"])
-        response = await client.say("One two three.")
-        assert client.audio() == b""
-        (part,) = response["output"][0]["content"]
-        assert part == {"type": "output_text", "text": "One two three."}
-
-
-async def test_speech_is_a_turn_that_is_transcribed_and_answered(
-    server: SocketServer, heard: FakeTranscriber
-) -> None:
-    heard.answer = says("What time is it?")
-    async with session(server) as client:
-        await client.update(audio={"input": {"transcription": {"model": "whisper-1"}}})
-        await client.speak(quiet(0.5))
-        await client.speak(loud(1.0))
-        await client.speak(quiet(0.8))
-        await client.until("response.done")
-        kinds = client.kinds()
-        order = [
-            "input_audio_buffer.speech_started",
-            "input_audio_buffer.speech_stopped",
-            "input_audio_buffer.committed",
-            "conversation.item.added",
-            "conversation.item.done",
-            "conversation.item.input_audio_transcription.completed",
-            "response.created",
-        ]
-        positions = [kinds.index(kind) for kind in order]
-        assert positions == sorted(positions)
-        started = next(e for e in client.events if e["type"] == order[0])
-        assert 0 <= started["audio_start_ms"] < 500
-        assert client.transcript() == "What time is it?"
 
 
 async def test_push_to_talk_waits_for_the_text_of_what_was_committed(
@@ -280,33 +226,8 @@ async def test_responses_out_of_band_run_beside_one_another(server: SocketServer
         assert "conversation.item.added" not in client.kinds()
 
 
-async def test_a_function_is_called_and_its_output_is_read(server: SocketServer) -> None:
-    tool = {
-        "type": "function",
-        "name": "clock",
-        "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
-    }
-    call = '<tool_call>{"name": "clock", "arguments": {"zone": "UTC"}}</tool_call>'
-    async with session(server) as client:
-        await client.update(tools=[tool], output_modalities=["text"])
-        response = await client.say(call)
-        (item,) = [one for one in response["output"] if one["type"] == "function_call"]
-        assert item["name"] == "clock" and json.loads(item["arguments"]) == {"zone": "UTC"}
-        kinds = client.kinds()
-        announced = kinds.index("conversation.item.added", kinds.index("response.created"))
-        assert announced < kinds.index("response.function_call_arguments.done")
-        result = {"type": "function_call_output", "call_id": item["call_id"], "output": "Noon."}
-        await client.send("conversation.item.create", item=result)
-        again = await client.respond()
-        assert again["output"][0]["content"][0]["text"] == "Noon."
-
-
 async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServer) -> None:
     async with session(server) as client:
-        error = await client.error("response.cancel", event_id="mine")
-        assert error["code"] == "response_cancel_not_active" and error["event_id"] == "mine"
-        error = await client.error("conversation.item.retrieve", item_id="none", event_id="b")
-        assert error["code"] == "item_retrieve_invalid_item_id" and error["event_id"] == "b"
         error = await client.error("session.update", session={"audio": {"output": {"voice": "?"}}})
         assert error["code"] == "voice_not_found"
         assert error["param"] == "session.audio.output.voice"
@@ -314,9 +235,6 @@ async def test_wrong_events_are_named_and_the_session_goes_on(server: SocketServ
         item = {"type": "message", "role": "user", "content": [part]}
         error = await client.error("conversation.item.create", item=item)
         assert error["param"] == "item" and "600000 characters" in error["message"]
-        item["content"] = [{"type": "input_text", "text": "x"}]
-        error = await client.error("conversation.item.create", item=item, previous_item_id="none")
-        assert error["param"] == "previous_item_id"
         item["content"] = [{"type": "input_image", "image_url": "data:"}]
         error = await client.error("conversation.item.create", item=item)
         assert "images are not supported" in error["message"]
@@ -330,19 +248,6 @@ async def test_the_model_of_an_update_is_ignored(server: SocketServer) -> None:
         updated = await client.update(model="gpt-realtime-mini", instructions="Be brief.")
     assert (updated["model"], updated["instructions"]) == (model, "Be brief.")
     assert model == "gpt-realtime"
-
-
-async def test_a_client_cancels_its_response(server: SocketServer) -> None:
-    async with session(server) as client:
-        await client.write(LONG)
-        await client.send("response.create")
-        await client.until("response.output_audio.delta")
-        error = await client.error("response.create")
-        assert error["code"] == "conversation_already_has_active_response"
-        await client.send("response.cancel")
-        response = (await client.until("response.done"))["response"]
-        assert response["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
-        assert response["usage"]["output_tokens"] > 0
 
 
 async def test_a_transcription_session_transcribes_and_does_not_answer(
@@ -359,8 +264,7 @@ async def test_a_transcription_session_transcribes_and_does_not_answer(
             },
         )
         await client.until("session.updated")
-        await client.speak(loud(1.0))
-        await client.speak(quiet(0.8))
+        await client.utter(1.0, 0.8)
         done = await client.until("conversation.item.input_audio_transcription.completed")
         assert done["transcript"] == "Some words." and done["logprobs"]
         error = await client.error("response.create")
@@ -375,8 +279,7 @@ async def test_transcripts_are_masked_and_so_is_what_the_model_reads(
         transcription = {"model": "whisper-1", "redact": ["name", "phone"]}
         shown = await client.update(audio={"input": {"transcription": transcription}})
         assert shown["audio"]["input"]["transcription"] == transcription
-        await client.speak(loud(1.0))
-        await client.speak(quiet(0.8))
+        await client.utter(1.0, 0.8)
         done = await client.until("conversation.item.input_audio_transcription.completed")
         assert done["transcript"] == "I'm [NAME], call [PHONE]."
         await client.until("response.done")
@@ -396,8 +299,7 @@ async def test_the_recogniser_gets_the_languages_and_the_words_that_are_expected
             await client.send("session.update", session=update)
 
         async def speak() -> None:
-            await client.speak(loud(1.0))
-            await client.speak(quiet(0.8))
+            await client.utter(1.0, 0.8)
             await client.until("conversation.item.input_audio_transcription.completed")
 
         keywords, terms = ["Quixbury"], [" Zorblatt "]

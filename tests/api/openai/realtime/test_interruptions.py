@@ -33,18 +33,15 @@ async def test_words_of_the_user_interrupt_and_a_back_channel_does_not(
     server: SocketServer, heard: FakeTranscriber
 ) -> None:
     async with session(server) as client:
-        await client.write(LONG)
-        await client.send("response.create")
+        await client.begin(LONG)
         await client.until("response.output_audio.delta")
         heard.answer = says("Mm-hmm.")
-        await client.speak(loud(0.4))
-        await client.speak(quiet(0.8))
+        await client.utter(0.4, 0.8)
         for _ in range(8):
             await client.until("response.output_audio.delta")
         assert "input_audio_buffer.speech_started" not in client.kinds()
         heard.answer = says("Wait, stop please.")
-        await client.speak(loud(0.8))
-        await client.speak(quiet(0.8))
+        await client.utter(0.8, 0.8)
         response = (await client.until("response.done"))["response"]
         assert response["status"] == "cancelled"
         assert response["status_details"]["reason"] == "turn_detected"
@@ -69,13 +66,10 @@ async def test_words_interrupt_an_unheard_response_and_back_channels_do_not(
     heard.answer = answer_to
     async with session(server) as client:
         await client.update(output_modalities=[modality])
-        await client.write(LONG)
-        await client.send("response.create")
+        await client.begin(LONG)
         await client.until("response.created")
-        await client.speak(loud(0.4))
-        await client.speak(quiet(0.8))
-        await client.speak(loud(0.8))
-        await client.speak(quiet(0.8))
+        await client.utter(0.4, 0.8)
+        await client.utter(0.8, 0.8)
         response = (await client.until("response.done"))["response"]
         assert response["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
         assert client.kinds().count("input_audio_buffer.speech_started") == 1
@@ -89,8 +83,7 @@ async def go_on_speaking(client: RealtimeClient, heard: FakeTranscriber) -> None
     """A turn whose text comes late, so that its response begins while the user speaks again."""
     heard.answer = says("What is the capital of France?")
     heard.gate.clear()
-    await client.speak(loud(0.8))
-    await client.speak(quiet(0.6))
+    await client.utter(0.8, 0.6)
     await client.until("input_audio_buffer.committed")
     await client.speak(loud(0.4))
     await client.until("input_audio_buffer.speech_started")
@@ -104,8 +97,7 @@ async def test_a_response_is_held_while_the_user_goes_on_speaking(
     async with session(server) as client:
         await go_on_speaking(client, heard)
         heard.answer = says("And what is the weather?")
-        await client.speak(loud(0.4))
-        await client.speak(quiet(0.8))
+        await client.utter(0.4, 0.8)
         response = (await client.until("response.done"))["response"]
         assert response["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
         assert not client.audio()
@@ -136,13 +128,11 @@ async def test_a_turn_does_not_interrupt_its_own_requested_response(
         detection = {"type": "server_vad", "create_response": False}
         await client.update(audio={"input": {"turn_detection": detection}})
         heard.gate.clear()
-        await client.speak(loud(1.2))
-        await client.speak(quiet(0.6))
+        await client.utter(1.2, 0.6)
         await client.until("input_audio_buffer.committed")
         await client.send("response.create")
         await client.until("response.created")
-        await client.speak(loud(0.3))
-        await client.speak(quiet(0.1))
+        await client.utter(0.3, 0.1)
         heard.gate.set()
         await client.speak(quiet(0.8))
         response = (await client.until("response.done"))["response"]
@@ -154,8 +144,7 @@ async def test_a_turn_that_the_client_drops_does_not_hold_the_agent(
     server: SocketServer, heard: FakeTranscriber, act: str
 ) -> None:
     async with session(server) as client:
-        await client.write(LONG)
-        await client.send("response.create")
+        await client.begin(LONG)
         await client.until("response.output_audio.delta")
         heard.gate.clear()  # no text decides about the turn
         await client.speak(loud(0.4), piece_s=0.4)

@@ -44,8 +44,7 @@ async def test_an_answer_has_breaks_and_is_no_document(server: SocketServer) -> 
 async def test_a_dictionary_that_is_gone_fails_the_response(server: SocketServer) -> None:
     async with session(server) as client:
         await client.update(audio={"output": {"pronunciations": ["gone"]}})
-        await client.write("The IP is here.")
-        await client.send("response.create")
+        await client.begin("The IP is here.")
         while (event := await client.receive())["type"] != "response.done":
             pass
         assert event["response"]["status"] == "failed"

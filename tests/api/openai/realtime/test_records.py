@@ -16,7 +16,7 @@ from tests.api.openai.realtime.client import RealtimeClient
 from tests.api.openai.realtime.test_client_secrets import browser, secret_of
 from tests.api.openai.realtime.test_conversation import LONG, says, session
 from tests.api.sockets.conftest import SocketServer
-from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, quiet
 
 MODEL = "model=gpt-realtime"
 
@@ -50,8 +50,7 @@ async def test_a_session_is_saved_as_a_chat_when_it_asks_for_it(
     async with session(server, f"{MODEL}&save_chat=true") as client:
         chat_id = created(client)["chat_id"]
         assert created(client)["save_chat"] is True
-        await client.speak(loud(1.0))
-        await client.speak(quiet(0.8))
+        await client.utter(1.0, 0.8)
         await client.until("response.done")
         await client.say("And the date?", output_modalities=["text"])
     assert await chat_of(server, chat_id) == [
@@ -169,8 +168,7 @@ async def test_webhooks_get_transcript_usage_and_end_of_a_session(
     heard.answer = says("What time is it?")
     async with session(server, f"{MODEL}&save_chat=true") as client:
         await asyncio.sleep(0.2)
-        await client.speak(loud(1.0))
-        await client.speak(quiet(0.8))
+        await client.utter(1.0, 0.8)
         usage = (await client.until("response.done"))["response"]["usage"]
     await server.until_empty()
     (event,) = await books.events()

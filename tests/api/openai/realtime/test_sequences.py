@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tests.api.openai.realtime.client import Event, RealtimeClient
+from tests.api.openai.realtime.client import Event
 from tests.api.openai.realtime.test_conversation import LONG, says, session
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
@@ -64,11 +64,6 @@ def user(text: str, **item: Any) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [part], **item}
 
 
-async def speak(client: RealtimeClient, seconds: float) -> None:
-    await client.speak(loud(seconds))
-    await client.speak(quiet(0.8))
-
-
 async def test_a_text_turn(server: SocketServer) -> None:
     async with session(server) as client:
         await client.update(output_modalities=["text"])
@@ -97,8 +92,9 @@ async def test_an_audio_turn(server: SocketServer, heard: FakeTranscriber) -> No
         await client.update(audio={"input": {"transcription": {"model": "whisper-1"}}})
         client.events.clear()
         await client.speak(quiet(0.5))
-        await speak(client, 1.0)
+        await client.utter(1.0, 0.8)
         await client.until("response.done")
+        assert 0 <= client.events[0]["audio_start_ms"] < 500
         assert summaries(client.events) == [
             "input_audio_buffer.speech_started i1",
             "input_audio_buffer.speech_stopped i1",
@@ -128,8 +124,7 @@ async def test_an_interruption_that_truncates_the_answer(
     async with session(server) as client:
         await client.update(audio={"input": {"transcription": {"model": "whisper-1"}}})
         client.events.clear()
-        await client.write(LONG)
-        await client.send("response.create")
+        await client.begin(LONG)
         await client.until("response.output_audio.delta")
         await client.speak(loud(0.8))
         cancelled = (await client.until("response.done"))["response"]
@@ -185,7 +180,9 @@ async def test_a_function_call_and_its_output(server: SocketServer) -> None:
         client.events.clear()
         response = await client.say(call)
         output = {"type": "function_call_output", "output": "Noon."}
-        output["call_id"] = response["output"][0]["call_id"]
+        (called,) = response["output"]
+        assert (called["name"], json.loads(called["arguments"])) == ("clock", {"zone": "UTC"})
+        output["call_id"] = called["call_id"]
         await client.send("conversation.item.create", item=output)
         await client.respond()
         assert summaries(client.events)[2:] == [
@@ -217,8 +214,7 @@ async def test_a_function_call_and_its_output(server: SocketServer) -> None:
 async def test_an_update_and_a_cancellation_during_a_response(server: SocketServer) -> None:
     async with session(server) as client:
         client.events.clear()
-        await client.write(LONG)
-        await client.send("response.create")
+        await client.begin(LONG)
         await client.until("response.output_audio.delta")
         updated = await client.update(instructions="Be brief.")
         assert updated["instructions"] == "Be brief."
@@ -229,6 +225,7 @@ async def test_an_update_and_a_cancellation_during_a_response(server: SocketServ
         await client.send("response.cancel")
         response = (await client.until("response.done"))["response"]
         assert response["status_details"] == {"type": "cancelled", "reason": "client_cancelled"}
+        assert response["usage"]["output_tokens"] > 0
         await client.error("response.cancel", event_id="third")
         lines = [line.partition(" [")[0] for line in summaries(client.events)]
         assert lines == [

@@ -1,23 +1,19 @@
 """The protocol of `/ws/tts` on a real server."""
 
-import asyncio
 import base64
 import json
 import uuid
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from models.audio import pcm16_to_float
 from pipelines.audio.effects import SENTENCE_PAUSE_S, LoudnessMeter
-from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.session import MAX_CLOSING, MAX_CONTEXTS
-from pipelines.tts.shaping import SpokenChunk, VoiceLevels
+from pipelines.tts.shaping import VoiceLevels
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
 from tests.pipelines.audio.encode.test_files import decode
-from tests.stopwatch import stopwatch
 
 LONG = 50_000
 
@@ -391,32 +387,6 @@ async def test_boosted_speech_starts_at_the_loudness_measured_for_its_voice_befo
         firsts.append(meter.lufs)
     new, known = (abs(lufs + 14) for lufs in firsts)
     assert known < 0.5 < new
-
-
-async def test_a_disconnected_client_stops_the_synthesis_at_once(
-    shared_server: SocketServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stopped: list[float] = []
-    original = SpeechPipeline.stream
-
-    async def watched(speech: SpeechPipeline, plan: SpeechPlan) -> AsyncIterator[SpokenChunk]:
-        try:
-            async for chunk in original(speech, plan):
-                yield chunk
-                await asyncio.sleep(0.05)
-        finally:
-            stopped.append(waited_s())
-
-    monkeypatch.setattr(SpeechPipeline, "stream", watched)
-    async with shared_server.tts() as client:
-        await client.create()
-        await client.send("send_text", text="A long sentence, which is not heard to its end. " * 9)
-        await client.send("flush_context")
-        await client.receive()
-        client.socket.transport.abort()
-        with stopwatch() as waited_s:
-            await shared_server.until_empty()
-    assert len(stopped) == 1 and stopped[0] < 1
 
 
 async def test_a_wrong_document_in_a_flush_leaves_the_context_open(

@@ -301,20 +301,15 @@ async def test_a_draft_model_changes_the_speed_and_not_the_answer(
     assert cut[-1].usage is not None and cut[-1].usage.completion_tokens == 5
 
 
-def test_a_draft_model_with_another_vocabulary_is_refused(
+def test_a_draft_model_with_another_vocabulary_or_that_is_none_is_refused(
     weights: WeightStore, tmp_path: Path
 ) -> None:
-    path = tmp_path / "other.gguf"
-    write_gguf(path, tokenizer__ggml__tokens=["<s>", *"abcdefgh"])
-    with pytest.raises(EngineError, match="other.gguf cannot draft for .*vocabulary"):
-        make_engine(weights, draft=DraftConfig(weights=str(path), unverified=True))
-
-
-def test_a_draft_model_that_is_none_is_named(weights: WeightStore, tmp_path: Path) -> None:
-    path = tmp_path / "draft.gguf"
-    path.write_bytes(b"no model")
-    with pytest.raises(EngineError, match="draft.gguf cannot be read"):
-        make_engine(weights, draft=DraftConfig(weights=str(path), unverified=True))
+    write_gguf(tmp_path / "other.gguf", tokenizer__ggml__tokens=["<s>", *"abcdefgh"])
+    (tmp_path / "none.gguf").write_bytes(b"no model")
+    for name, message in (("other", "cannot draft for .*vocabulary"), ("none", "cannot be read")):
+        draft = DraftConfig(weights=str(tmp_path / f"{name}.gguf"), unverified=True)
+        with pytest.raises(EngineError, match=f"{name}.gguf {message}"):
+            make_engine(weights, draft=draft)
 
 
 async def test_penalties_of_repetition_take_no_memory(engine: LlamaCppEngine) -> None:

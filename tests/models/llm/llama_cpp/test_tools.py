@@ -107,8 +107,7 @@ async def test_required_tools_are_called_with_valid_arguments(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["The weather in Rome?", pytest.param("Name a city in JSON.", marks=pytest.mark.slow)],
+    "text", ["The weather in Rome?", pytest.param("Name a city in JSON.", marks=pytest.mark.slow)]
 )
 async def test_an_answer_is_a_call_or_obeys_the_schema(engine: LlamaCppEngine, text: str) -> None:
     request = ask(text, max_tokens=60, tools=TOOLS, response_format=json_format(PLACE))

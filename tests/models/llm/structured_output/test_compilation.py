@@ -22,11 +22,7 @@ from models.llm.structured_output.ast import (
     SchemaTooSlow,
     WorkBudget,
 )
-from models.llm.structured_output.compilation import (
-    MAX_OF_OWNER,
-    MAX_WAITING,
-    GrammarCompiler,
-)
+from models.llm.structured_output.compilation import MAX_OF_OWNER, MAX_WAITING, GrammarCompiler
 from tests.models.llm.structured_output.schemas import record, strings
 from tests.patience import until
 
@@ -171,9 +167,7 @@ def test_grammars_and_refusals_are_cached_unless_the_caller_left(
         cached_grammar(bad)
 
 
-def test_a_schema_over_its_cpu_time_is_refused_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_schema_over_its_cpu_time_is_refused_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     request = asking(record({"busy": strings()}))
     with pytest.raises(SchemaTooSlow, match="takes too long"):
         answer_grammar(request, budget=WorkBudget(cpu_s=0.0))

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from models.errors import (
 from models.llm.base import ChatMessage, GenerationRequest
 from models.weights.store import WeightStore
 from tests.models.weights.one_folder import OneFolder
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 LIBRARIES = "the libraries of the GPU profile are not installed; `make test-gpu` runs these tests"
 pytestmark = pytest.mark.gpu
@@ -96,9 +96,7 @@ async def test_smollm3_decoding_matches_the_transformers_library(tmp_path: Path)
     made.close()
 
 
-async def test_the_same_seed_gives_the_same_answer_in_any_batch(
-    engine: TransformersEngine,
-) -> None:
+async def test_the_same_seed_gives_the_same_answer_in_any_batch(engine: TransformersEngine) -> None:
     request = ask("Name an animal.", seed=7, temperature=1.2, top_k=0, top_p=1.0, max_tokens=20)
     alone = await text_of(engine, request)
     others = [text_of(engine, ask("Tell more.", temperature=1.0, max_tokens=9)) for _ in range(3)]
@@ -209,12 +207,6 @@ async def test_closing_a_stream_removes_it_from_the_batch(engine: TransformersEn
     assert not engine._batch._router.streams
 
 
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not done():
-            await asyncio.sleep(0.01)
-
-
 async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +225,7 @@ async def test_a_failed_step_raises_engine_lost_and_later_requests_succeed(
 async def test_tokens_before_an_error_are_delivered_first(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = engine._submit(
+    stream = engine._batch.submit(
         TokenRequest(
             prompt=engine._writer.write(ask()).tokens,
             most_tokens=8,

@@ -53,10 +53,7 @@ async def test_a_request_has_the_fields_of_openai_and_no_others(weights: WeightS
     )
     assert await sent(weights, request) == {
         "model": "far-1",
-        "messages": [
-            {"role": "system", "content": "Be short."},
-            {"role": "user", "content": "hi"},
-        ],
+        "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": "hi"}],
         "stream": True,
         "stream_options": {"include_usage": True},
         "temperature": 0.3,
@@ -221,10 +218,7 @@ async def test_calls_of_tools_have_the_form_of_openai(
     assert answer.finish_reason == "tool_calls"
     assert [
         (c["id"], c["function"]["name"], c["function"]["arguments"]) for c in answer.calls()
-    ] == [
-        ("a", "f", "{}"),
-        ("b", "g", "[]"),
-    ]
+    ] == [("a", "f", "{}"), ("b", "g", "[]")]
 
 
 async def test_a_call_without_an_id_gets_one(weights: WeightStore) -> None:

@@ -127,9 +127,7 @@ def test_a_batch_gives_the_texts_of_single_requests(engine: TransformersWhisperE
     assert together[3] == Transcript("en", 0.0)
 
 
-def test_detection_is_limited_to_the_allowed_languages(
-    engine: TransformersWhisperEngine,
-) -> None:
+def test_detection_is_limited_to_the_allowed_languages(engine: TransformersWhisperEngine) -> None:
     assert set(engine.capabilities.languages) == set(LANGUAGES)
     [free] = engine.transcribe([TranscriptionRequest(noise(2.0))])
     others = tuple(code for code in LANGUAGES if code != free.language)

@@ -23,7 +23,7 @@ from models.errors import (
     UnsupportedLanguage,
     WeightsCorrupt,
 )
-from models.memory import LoadedNetwork
+from models.memory import LoadedNetwork, still_loaded
 from models.registry import TTS, load_model
 from models.tts import trimming
 from models.tts.base import PackRef, SynthesisRequest
@@ -95,10 +95,7 @@ def model(folder: Path) -> csm_network.CsmModel:
 
 
 def test_the_engine_declares_where_it_computes(
-    config: CsmConfig,
-    folder: Path,
-    model: csm_network.CsmModel,
-    monkeypatch: pytest.MonkeyPatch,
+    config: CsmConfig, folder: Path, model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs load models of the CPU again, for a lower priority, and share those of a GPU."""
     assert model.device == "cpu"
@@ -195,7 +192,7 @@ def test_the_end_frame_of_the_model_ends_the_speech(
     model: csm_network.CsmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = iter([torch.ones(1, 1, 4), torch.tensor([[[0, 0, 0, 5]]]), torch.ones(1, 1, 4)])
-    monkeypatch.setattr(model, "_frame", lambda state, draw: next(frames).long())
+    monkeypatch.setattr(model._batch, "frame", lambda state, draw: next(frames).long())
     assert len(list(model.speak(model.prepare(prompt()), TEXT, most_frames=9, **GREEDY))) == 1
 
 
@@ -300,14 +297,14 @@ def test_a_closed_generator_stops_within_a_step(
     engine: csm_engine.CsmEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 0
-    frame = engine._model._frame
+    frame = still_loaded(engine._model._batch).frame
 
     def counted(*about: Any) -> Any:
         nonlocal steps
         steps += 1
         return frame(*about)
 
-    monkeypatch.setattr(engine._model, "_frame", counted)
+    monkeypatch.setattr(engine._model._batch, "frame", counted)
     generator = engine.synthesize(asked())
     for _ in range(5):
         next(generator)

@@ -22,7 +22,7 @@ from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.encode.encoder import CODECS, FileEncoder, FileFormat
 from pipelines.errors import AudioTooLong, InvalidAudio, Overloaded
 from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 
 @pytest.fixture
@@ -120,9 +120,7 @@ async def test_a_file_whose_worker_is_killed_meanwhile_is_decoded_from_its_start
     process = await decoder._process.start()
     children = children_of(process)
     work = asyncio.create_task(decoder.decode(path))
-    async with asyncio.timeout(PATIENCE_S):
-        while not children.read_text() and not work.done():
-            await asyncio.sleep(0)
+    await until(lambda: children.read_text() or work.done(), every_s=0)
     process.kill()
     audio = await work
     assert audio.duration_s == pytest.approx(300)
@@ -231,9 +229,7 @@ async def test_a_cancelled_decoding_ends_its_child_and_no_other(
     process = await decoder._process.start()
     work = [asyncio.create_task(decoder.decode(path, owner=number)) for number in range(2)]
     children = children_of(process)
-    async with asyncio.timeout(PATIENCE_S):
-        while len(children.read_text().split()) < 2 and not work[0].done():
-            await asyncio.sleep(0)
+    await until(lambda: len(children.read_text().split()) == 2 or work[0].done(), every_s=0)
     work[0].cancel()
     await asyncio.wait([work[0]])
     assert (await work[1]).duration_s == pytest.approx(60)

@@ -10,12 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.audio import Pcm, decode_g711, float_to_pcm16
-from pipelines.audio.decode.stream import (
-    LiveAudio,
-    LiveEncoding,
-    LiveSampleRate,
-    decode_base64,
-)
+from pipelines.audio.decode.stream import LiveAudio, LiveEncoding, LiveSampleRate, decode_base64
 from pipelines.errors import InvalidAudio
 
 

@@ -15,13 +15,7 @@ from models.audio import AudioChunk, Pcm
 from models.quality.base import QualityEngine
 from models.registry import VAD, load
 from models.speaker.base import SPEAKER_SAMPLE_RATE, SpeakerEncoder
-from models.stt.base import (
-    Segment,
-    STTCapabilities,
-    STTEngine,
-    Transcript,
-    TranscriptionRequest,
-)
+from models.stt.base import Segment, STTCapabilities, STTEngine, Transcript, TranscriptionRequest
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine
 from models.tts.voice_prompt import PROMPT_SAMPLE_RATE, read_prompt
 from models.vad.base import VADEngine

@@ -12,9 +12,7 @@ from pipelines.voices.fitting import features as recordings
 from tests.pipelines.voices.recordings import recording, wav
 
 
-def test_decoding_for_a_fit_has_a_long_timeout_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_decoding_for_a_fit_has_a_long_timeout_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload has a shorter timeout: a client waits for it."""
     sent = wav(recording(1, 10))
     (pcm,) = recordings.decode_all([sent])

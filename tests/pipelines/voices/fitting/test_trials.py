@@ -99,9 +99,7 @@ def test_data_that_is_not_audio_is_refused() -> None:
         decode_all([b"RIFF nothing at all"])
 
 
-def test_packs_speak_without_a_style_and_filter_kept_sounds(
-    trials: Trials,
-) -> None:
+def test_packs_speak_without_a_style_and_filter_kept_sounds(trials: Trials) -> None:
     pack = pack_of(trials._target, STYLE, (), 24_000)
     by_pack = trials.run(Trial(1, TEXT, None, pack=pack, keep_sound=True))
     plain = trials.run(Trial(2, TEXT, STYLE, keep_sound=True))

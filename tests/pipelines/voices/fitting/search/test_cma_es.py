@@ -11,10 +11,7 @@ from configs.schema.voices import FitConfig
 from pipelines.voices.fitting.checkpoint import read_checkpoint
 from pipelines.voices.fitting.fit import FitProgress
 from pipelines.voices.fitting.search import search as search_module
-from pipelines.voices.fitting.search.cma_es import (
-    BOUND,
-    Evolution,
-)
+from pipelines.voices.fitting.search.cma_es import BOUND, Evolution
 from pipelines.voices.fitting.search.search import MIN_POPULATION
 from pipelines.voices.fitting.search.style_space import HALF, Vectors
 from pipelines.voices.fitting.search.surrogate import Surrogate
@@ -70,15 +67,17 @@ def test_candidates_stay_within_bounds() -> None:
 def test_an_evolution_resumed_twice_with_one_seed_asks_for_equal_points() -> None:
     one = evolution()
     one.evolve(distance, 7)
-    first = Evolution.resume(SPACE, one.state(), 16, seed=5)
-    second = Evolution.resume(SPACE, first.state(), 16, seed=5)
+    first = Evolution.resume(SPACE, one.state(), 16, seed=5, min_step=0.0)
+    second = Evolution.resume(SPACE, first.state(), 16, seed=5, min_step=0.0)
     for _ in range(3):
         points = first.ask()
         np.testing.assert_array_equal(points, second.ask())
         first.tell(points, distance(points))
         second.tell(points, distance(points))
-    again = Evolution.resume(SPACE, one.state(), 16, seed=6)
-    assert not np.array_equal(again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5).ask())
+    again = Evolution.resume(SPACE, one.state(), 16, seed=6, min_step=0.0)
+    assert not np.array_equal(
+        again.ask(), Evolution.resume(SPACE, one.state(), 16, seed=5, min_step=0.0).ask()
+    )
 
 
 @pytest.mark.slow
@@ -101,9 +100,7 @@ def test_each_trial_of_a_generation_has_a_different_sentence() -> None:
 
 
 @pytest.mark.slow
-def test_the_search_moves_away_from_styles_without_speech(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_search_moves_away_from_styles_without_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "PREDICTED_GENERATIONS", 0)
     config = SHORT.model_copy(update={"generation": MIN_POPULATION})
     surrogate = Surrogate(prior().mixtures.observations(SPACE), own=False)
