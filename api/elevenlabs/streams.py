@@ -167,7 +167,7 @@ class InputConversation(ContextsConversation):
 
     def _begin(self, message: InputMessage, context_id: str) -> InputContext:
         """Opens a context. Raises ClientFault."""
-        if len(self.contexts) >= MAX_CONTEXTS:
+        if self.contexts.is_full:
             text = f"a connection has at most {MAX_CONTEXTS} contexts; close one first"
             raise self._fault(text, context_id)
         style = message.style(timings=True, stored=self._stored)

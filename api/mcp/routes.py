@@ -107,7 +107,10 @@ async def _answer(handle: ASGIApp, request: Request, body: bytes) -> Response:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await handle(request.scope, receive, send)
+    scope = dict(request.scope)
+    if "accept" not in request.headers:  # Go's clients send none, which means any type
+        scope["headers"] = [*scope["headers"], (b"accept", b"*/*")]
+    await handle(scope, receive, send)
     start, *parts = sent
     response = Response(b"".join(part.get("body", b"") for part in parts), start["status"])
     response.raw_headers = start["headers"]

@@ -127,15 +127,16 @@ class AnswerReader:
 
     def finish(self, finish: FinishReason | None = None, unfinished: str = "") -> GenerationDelta:
         """Returns the rest and the finish reason; `unfinished` is the incomplete last character."""
-        lost = False  # the text held back begins a call that the token limit cut off
+        is_cut_off = finish == "length"
         if self._budget is not None:  # its completion replaces an unfinished character
             unfinished, finish = self._budget.end(finish, self.calls)
-            lost = self._budget.lost
+            is_cut_off = is_cut_off or finish == "length"
         piece = self.feed(unfinished)
         if self._thoughts is not None:
             piece += self._read(*self._thoughts.finish())
         if not self.stopped:
-            held = self._tools.finish() if self._tools is not None and not lost else ""
+            # The beginning of a tag that was cut off is no text.
+            held = "" if self._tools is None or is_cut_off else self._tools.finish()
             if self._unmarked is not None:
                 held = self._unmarked.finish() + held
             piece += GenerationDelta(self._stop.feed(held) + self._stop.finish())
@@ -199,7 +200,6 @@ class BudgetedCompletion:
     point."""
 
     def __init__(self, grammar: Grammar, max_tokens: int | None, context_tokens: int) -> None:
-        self.lost = False  # some text of the model was dropped
         self._has_free_text = not grammar.root.min_bytes
         self._state = ParserState.start(grammar)
         self._safe: ParserState | None = None  # state after the text passed on, once there is any
@@ -234,7 +234,6 @@ class BudgetedCompletion:
         held, self._held = self._held, ""
         if finish != "length":
             return held, finish
-        self.lost = bool(held)
         if calls:
             return "", "stop"  # the dropped text belongs to a later call, which is not returned
         if self._safe is None:  # no end ever fitted the budget, so nothing was held

@@ -27,7 +27,8 @@ Frame = str | bytes  # a message to the client: JSON, or binary
 
 Send = Callable[[Frame], Awaitable[None]]
 
-MAX_CONTEXTS = 5  # open at once in one session
+MAX_CONTEXTS = 5  # that accept text at once in one session
+MAX_CLOSING = 15  # contexts that only end what they speak
 REMEMBERED_IDS = 100  # ids of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000
 WAITING_FLUSHES = 4  # flushes that may wait behind the one that is spoken
@@ -424,6 +425,13 @@ class OpenContexts:
 
     def __contains__(self, context_id: str) -> bool:
         return context_id in self._open
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other context may be opened. Contexts that clients close make room at once,
+        before the rest of their text is spoken."""
+        accepting = sum(not context.is_closing for context in self._open.values())
+        return accepting >= MAX_CONTEXTS or len(self) >= MAX_CONTEXTS + MAX_CLOSING
 
     def find(self, context_id: str | None) -> SpeakingContext | None:
         """Find a context by its id; without an id, the only open context."""

@@ -62,7 +62,7 @@ class TtsConversation(ContextsConversation):
         if context_id in self.contexts:
             text = "a context with this context_id is open already"
             raise ClientFault(text, tts_error(text, context_id))
-        if len(self.contexts) >= MAX_CONTEXTS:
+        if self.contexts.is_full:
             raise ClientFault(f"a socket has at most {MAX_CONTEXTS} open contexts")
         if not (message.voice_id or "").strip():
             raise ClientFault("voice_id required")

@@ -209,6 +209,24 @@ async def test_a_close_without_a_flush_stops_the_speech_of_an_interrupted_turn(
         assert seconds(await client.until_final("a")) < 150
 
 
+@pytest.mark.parametrize("flush", [False, True])
+async def test_a_closed_context_makes_room_before_its_speech_ends(
+    server: SocketServer, flush: bool
+) -> None:
+    async with speaking(server, "multi-stream-input") as client:
+        for number in range(8):
+            await client.send(" ", context_id=f"c{number}")
+            await client.send("A long sentence that goes on. " * 20, context_id=f"c{number}")
+            await client.send(context_id=f"c{number}", flush=flush)
+            await client.send(context_id=f"c{number}", close_context=True)
+        await client.send(close_socket=True)
+        events, code = await client.receive_rest()
+    assert code == 1000 and not any("error" in event for event in events)
+    assert sorted(event["contextId"] for event in events if event.get("isFinal")) == [
+        f"c{number}" for number in range(8)
+    ]
+
+
 async def test_a_context_without_input_ends_and_so_does_a_stream(server: SocketServer) -> None:
     async with speaking(server, "multi-stream-input", inactivity_timeout=1) as client:
         await client.send("Not flushed", context_id="a")

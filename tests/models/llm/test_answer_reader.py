@@ -13,6 +13,7 @@ from models.llm.answer_reader import (
     TokenText,
 )
 from models.llm.base import FinishReason, TokenUsage
+from models.llm.structured_output.ast import Grammar
 from models.llm.structured_output.llguidance import TextMatcher
 from models.llm.tool_calls import AFTER_NAME, BEFORE_NAME, END, MARK, ToolTextReader, partial_suffix
 from tests.models.llm.structured_output.test_json_schema import CLOCK, calling
@@ -82,13 +83,24 @@ def test_stop_sequences_do_not_apply_to_reasoning() -> None:
     assert read(AnswerReader(("b",)), ["<think>abc</think>abc"]) == ("abc", "a", "")
 
 
-def test_a_tool_call_marker_cut_by_the_limit_is_not_text() -> None:
-    budget = BudgetedCompletion(calling(CLOCK), 16, 100)
-    for budgeted, said, expected in ((budget, ">", "Yes."), (None, "", "Yes.<tool_call")):
-        reader = AnswerReader(("Yes.No",), tools=ToolTextReader(), budget=budgeted)
-        said = f"Yes.<tool_call{said}"
-        text = "".join(reader.feed(char, TokenUsage(5, n)).text for n, char in enumerate(said, 1))
-        assert text + reader.finish("length").text == expected
+@pytest.mark.parametrize(
+    ("text", "grammar"),
+    [
+        ("Yes.", None),
+        ("Yes.", calling(CLOCK)),
+        ("", calling(CLOCK, tool_choice="required")),
+    ],
+)
+@pytest.mark.parametrize("tag", ["<", "<tool_call", "<tool_call>", "<tool_resp"])
+def test_a_tool_call_marker_cut_by_the_limit_is_not_text(
+    text: str, grammar: Grammar | None, tag: str
+) -> None:
+    budget = None if grammar is None else BudgetedCompletion(grammar, 16, 100)
+    reader = AnswerReader(("Yes.No",), tools=ToolTextReader(), budget=budget)
+    pieces = [
+        reader.feed(char, TokenUsage(5, count)).text for count, char in enumerate(text + tag, 1)
+    ]
+    assert "".join(pieces) + reader.finish("length").text == text
 
 
 @pytest.mark.parametrize(

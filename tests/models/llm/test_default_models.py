@@ -85,6 +85,18 @@ async def test_no_tool_is_called_where_none_fits(caller: ChatEngine, question: s
     assert whole.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 6])
+async def test_a_required_call_that_is_cut_off_is_no_text(engine: ChatEngine, tokens: int) -> None:
+    request = GenerationRequest(
+        (ChatMessage("user", "What is the weather in Rome?"),),
+        SamplingOptions(temperature=0, max_tokens=tokens),
+        tools=TOOLS,
+        tool_choice="required",
+    )
+    whole = await answer(engine, request)
+    assert (whole.text, whole.finish_reason) == ("", "length")
+
+
 @pytest.mark.parametrize("speaks", [False, True], ids=["written", "spoken"])
 @pytest.mark.parametrize("tools", [(), TOOLS], ids=["alone", "beside tools"])
 async def test_the_model_names_its_maker(

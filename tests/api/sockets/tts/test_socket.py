@@ -9,6 +9,7 @@ import pytest
 
 from models.audio import pcm16_to_float
 from pipelines.audio.effects import SENTENCE_PAUSE_S, LoudnessMeter
+from pipelines.tts.session import MAX_CLOSING, MAX_CONTEXTS
 from pipelines.tts.shaping import VoiceLevels
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer
@@ -231,6 +232,24 @@ async def test_flushes_are_queued_and_refused_at_a_full_queue(shared_server: Soc
         assert refused == [{"context_id": context_id, "message": message}]
         await client.send("flush_context")
         assert await client.audio("flush_completed")  # the text of the refused flush
+
+
+async def test_closing_contexts_make_room_for_others_up_to_a_limit(
+    shared_server: SocketServer,
+) -> None:
+    async with shared_server.tts() as client:
+        await client.create(context_id="last")
+        for number in range(MAX_CONTEXTS + MAX_CLOSING):
+            name, voice = f"c{number}", client.voice_id
+            await client.send("create_context", context_id=name, voice_id=voice)
+            await client.send("send_text", context_id=name, text="Word. " * 2000)
+            await client.send("close_context", context_id=name)
+        while "error" not in (event := await client.receive()):
+            pass
+        assert event["error"] == {
+            "context_id": None,
+            "message": "a socket has at most 5 open contexts",
+        }
 
 
 async def test_five_contexts_speak_concurrently_and_the_last_close_closes_the_socket(
