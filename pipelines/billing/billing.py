@@ -219,14 +219,17 @@ class Billing:
     def cost(self, service: Service, units: int) -> int:
         """Returns a price in micro-USD; units are characters, ms of audio, tokens or voices."""
         prices = self._prices
-        price, per = {
-            "tts": (prices.tts_character, 1),
-            "stt": (prices.stt_second, 1000),
-            "chat": (prices.chat_token, 1),
-            "voice": (prices.custom_voice, 1),
-            "embedding": (prices.embedding_thousand_tokens, 1000),
-        }[service]
-        return -(-units * price // per)  # rounded up
+        match service:
+            case "tts":
+                return units * prices.tts_character
+            case "stt":
+                return -(-units * prices.stt_second // 1000)  # rounded up
+            case "chat":
+                return units * prices.chat_token
+            case "voice":
+                return units * prices.custom_voice
+            case "embedding":
+                return -(-units * prices.embedding_thousand_tokens // 1000)  # rounded up
 
     def speech_characters(self, typed: int, letters: int) -> int:
         """Returns the characters charged for `typed` characters spoken with so many `letters`."""

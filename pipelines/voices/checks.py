@@ -81,10 +81,7 @@ class SampleChecker:
         formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
-            audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
-            if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
-                raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-            checked.append(await asyncio.to_thread(self._measure, file, media_type, audio))
+            checked.append(await self._analyse(file, media_type, owner))
         self._check_total(sum(sample.sample.duration_s for sample in checked))
         return await asyncio.to_thread(self._compare, checked)
 
@@ -149,6 +146,13 @@ class SampleChecker:
             raise InvalidRequest(
                 f"files: the first speaker of {name!r} is not the speaker of the other files"
             )
+
+    async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
+        # A method of its own, so that the audio is freed before the next file is decoded.
+        audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
+        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
+            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
+        return await asyncio.to_thread(self._measure, file, media_type, audio)
 
     async def _decode(
         self, file: SampleFile, longest_s: float, owner: Owner, sample_rate: int
