@@ -224,8 +224,8 @@ class Authenticator:
     async def authenticate(
         self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
     ) -> Principal:
-        """Authenticates a credential (client secrets: `takes_secrets`); a single-use token ends.
-        Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
+        """Authenticates a credential; client secrets only with `takes_secrets`. Ends a single-use
+        token. Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
         DatabaseUnavailable."""
         if credential.startswith(SECRET_PREFIX) and not takes_secrets:
             raise Unauthorized(MISPLACED_SECRET)

@@ -55,7 +55,8 @@ class CheckedSamples:
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    # float32 [k, 256], one embedding for each file, or for each piece of a single file
+    # float32 [k, 256], one embedding for each file, or for each piece of a single file: a mean
+    # would hide a second speaker
     speakers: Embeddings
 
 

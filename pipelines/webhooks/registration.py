@@ -175,7 +175,8 @@ class Webhooks:
     async def test(
         self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
     ) -> ListedDelivery:
-        """Send a sample event, by default of the first kind. Raises NotFound or InvalidRequest."""
+        """Send a sample event to this webhook alone, by default of its first kind. Raises NotFound,
+        or InvalidRequest if the webhook is inactive."""
 
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
