@@ -174,8 +174,10 @@ def ignore_failure(done: "asyncio.Future[Any]") -> None:
 
 async def wait_within(event: asyncio.Event, timeout_s: float | None) -> None:
     """Return when the event is set, or after `timeout_s`."""
+    # In Python 3.11, `asyncio.wait_for` swallows a cancellation that comes together with the event.
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
 
 
 async def retry(

@@ -351,7 +351,8 @@ class ModelDeployment(ABC, Generic[ModelT]):
             await asyncio.to_thread(give_back)  # memory of the request that failed
         while loaded is self._loaded:
             try:
-                await asyncio.wait_for(self.try_engine(loaded), REHEARSAL_TIMEOUT_S)
+                async with asyncio.timeout(REHEARSAL_TIMEOUT_S):
+                    await self.try_engine(loaded)
                 break
             except Exception as error:  # any library may raise
                 if not is_out_of_memory(error):  # other requests, which hold the memory, continue

@@ -78,7 +78,8 @@ class DeadlineScheduler(Scheduler[_ScheduledStep]):
         is_remote: Callable[[], bool] = lambda: False,
     ) -> None:
         """Create a scheduler. `max_concurrency` returns how many threads may work at once, by
-        default all. Parallel requests do not slow each other down if the work `is_remote`."""
+        default all. `niceness` is added to that of the process. Parallel requests do not slow each
+        other down if the work `is_remote`."""
         most = max_concurrency or (lambda: threads)
         # A step beyond the threads would wait in their own queue, which knows no deadlines.
         super().__init__(lambda: min(threads, most()), clock)

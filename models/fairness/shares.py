@@ -70,7 +70,8 @@ class WorkspaceShares:
     def may_take(
         self, workspace_id: int, amount: int, capacity: int, *, for_newcomers: int = 0
     ) -> bool:
-        """Whether the workspace may take `amount` more; newcomers may use `for_newcomers` too."""
+        """Whether the workspace may take `amount` more. Newcomers, workspaces that hold nothing,
+        may use `for_newcomers` too."""
         half, quarter = max(1, capacity // 2), max(1, capacity // 4)
         if not self._held[workspace_id]:
             capacity += for_newcomers

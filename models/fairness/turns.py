@@ -25,7 +25,8 @@ class TurnOrder:
     def __init__(
         self, *, most: int = UNBOUNDED, contended_s: float = math.inf, clock: Clock
     ) -> None:
-        """Create an order. Owners contend while two of them have asked within `contended_s`."""
+        """Create an order. Owners contend while two of them have asked within `contended_s`, by
+        default always."""
         self._share = Share(ceiling=most, keeps_last=True)
         self._contended_s = contended_s
         self._clock = clock

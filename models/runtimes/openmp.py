@@ -83,7 +83,8 @@ class AdaptiveBarriers:
 
 
 def used_seconds(cpus: set[int]) -> float:
-    """Returns the seconds since boot in which the CPUs were busy or stolen. Raises OSError."""
+    """Returns the seconds since boot in which the CPUs were busy or stolen. Raises OSError where
+    there is no /proc/stat."""
     total = 0.0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *columns = line.split()

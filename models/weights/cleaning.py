@@ -10,7 +10,8 @@ FOLDERS = ("blobs", "checked", "artefacts", "derived", "listings", "downloads")
 
 
 def leftovers(store: WeightStore) -> set[Path]:
-    """Return paths of the cache that no artefact of the store's catalogue needs."""
+    """Return paths that no artefact of the store's catalogue needs: blobs, folders of older
+    versions, and parts of interrupted downloads."""
     needed = set()
     for name, entry in store.catalogue.artefacts.items():
         files = store.artefact(name).files.values()
@@ -23,7 +24,8 @@ def leftovers(store: WeightStore) -> set[Path]:
 
 
 def delete(paths: Iterable[Path]) -> int:
-    """Delete files and folders of the cache; returns their bytes. Raises OSError."""
+    """Delete files and folders of the cache; returns their bytes. A replica that has a file open
+    can still read it. Raises OSError."""
     freed = 0
     for path in paths:
         freed += size_bytes(path)

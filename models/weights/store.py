@@ -32,7 +32,9 @@ _PULL = "run `make weights` or `antiphon models pull {}`"
 _REPAIR = "run `python -m models.weights fetch --repair` or `make weights`"
 _HEADER = "# Weights of your own: `antiphon models pull` and `remove` write this file.\n"
 
-LISTING = TypeAdapter(dict[str, WeightFile])  # the files of a commit of the model hub
+# The files of a commit of the model hub. Without hashes in the catalogue, the list of the first
+# fetch is final: a commit cannot change.
+LISTING = TypeAdapter(dict[str, WeightFile])
 
 
 def load_catalogue() -> Catalogue:

@@ -224,8 +224,8 @@ class Authenticator:
     async def authenticate(
         self, credential: str, lookup: Lookup = _unlimited, *, takes_secrets: bool = False
     ) -> Principal:
-        """Authenticates a credential (client secrets: `takes_secrets`); a single-use token ends.
-        Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
+        """Authenticates a credential; client secrets only with `takes_secrets`. Ends a single-use
+        token. Raises Unauthorized, TooManyUnknownKeys where `lookup` is limited, or
         DatabaseUnavailable."""
         if credential.startswith(SECRET_PREFIX) and not takes_secrets:
             raise Unauthorized(MISPLACED_SECRET)
@@ -394,16 +394,28 @@ class Authenticator:
         )
 
 
-def _principal(workspace: Workspace, **rights: Any) -> Principal:
-    """Makes a principal of a workspace, with the `rights` of its key or token."""
+def _principal(
+    workspace: Workspace,
+    *,
+    scopes: frozenset[str],
+    key_id: int | None,
+    expires_at: datetime | None = None,
+    session_id: UUID | None = None,
+    is_linked: bool = False,
+) -> Principal:
+    """Makes a principal of a workspace, with the rights of its key or token."""
     return Principal(
         user_id=workspace.owner_id,
         workspace_id=workspace.id,
         workspace=workspace.name,
         plan=workspace.plan,
+        scopes=scopes,
+        key_id=key_id,
         retention=workspace.retention,
         speech_history_days=workspace.speech_history_days,
-        **rights,
+        expires_at=expires_at,
+        session_id=session_id,
+        is_linked=is_linked,
     )
 
 

@@ -61,9 +61,9 @@ class ClientSecrets:
     ) -> NewClientSecret:
         """Creates a secret with some `scopes` of the principal for sessions with the configuration;
         without one, a browser token, which ends when it is used if `single_use`. It lasts no longer
-        than the key that makes it. Raises InvalidRequest for over MAX_CONFIGURATION_BYTES,
-        TooManyClientSecrets, Unauthorized when the workspace or login session is gone, or
-        DatabaseUnavailable."""
+        than the key that makes it. Raises InvalidRequest for a configuration of over
+        MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
+        session is gone, or DatabaseUnavailable."""
         data = json.dumps(configuration, ensure_ascii=False).encode()
         if len(data) > MAX_CONFIGURATION_BYTES:
             raise InvalidRequest(f"session: is larger than {MAX_CONFIGURATION_BYTES} bytes of JSON")

@@ -219,7 +219,8 @@ class Accounts:
         retention: str | None,
         speech_history_days: int | None = None,
     ) -> Workspace:
-        """Changes the fields that are not None. Raises Unauthorized when the workspace is gone."""
+        """Changes the fields that are not None; other processes notice within seconds. Raises
+        Unauthorized when the workspace is gone."""
         workspace = await self._database.run(
             _change,
             principal,

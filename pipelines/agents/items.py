@@ -52,6 +52,8 @@ class Part:
 
 @dataclass(slots=True)
 class Item:
+    """A message, a function call or its output."""
+
     id: str
     kind: ItemKind
     role: ItemRole = "user"
@@ -75,46 +77,49 @@ class Item:
 
 class ConversationItems:
     def __init__(self) -> None:
-        self._items: list[Item] = []
+        self._items: dict[str, Item] = {}
+        self._order: list[str] = []
 
     def __contains__(self, item_id: str) -> bool:
-        return any(item.id == item_id for item in self._items)
+        return item_id in self._items
 
     def __iter__(self) -> Iterator[Item]:
-        return iter([*self._items])
+        return iter([self._items[item_id] for item_id in self._order])
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._order)
 
     @property
     def last_id(self) -> str | None:
-        return self._items[-1].id if self._items else None
+        return self._order[-1] if self._order else None
 
     def previous_id(self, item_id: str) -> str | None:
-        at = self._items.index(self.find(item_id))
-        return self._items[at - 1].id if at else None
+        """The id of the item before; None for the first item."""
+        at = self._order.index(item_id)
+        return self._order[at - 1] if at else None
 
     def find(self, item_id: str) -> Item:
         """Returns an item. Raises ItemNotFound."""
-        for item in self._items:
-            if item.id == item_id:
-                return item
-        raise ItemNotFound(f"the conversation has no item {item_id!r}")
+        try:
+            return self._items[item_id]
+        except KeyError:
+            raise ItemNotFound(f"the conversation has no item {item_id!r}") from None
 
     def add(self, item: Item, after: str | None = None) -> None:
         """Adds an item at the end, after the item `after`, or at the beginning if that is "root".
         Raises ItemNotFound, or InvalidRequest if the id is taken or the conversation is full."""
-        if item.id in self:
+        if item.id in self._items:
             raise InvalidRequest(f"item.id: the conversation has an item {item.id!r} already")
         self.check_room(item.characters)
-        at = len(self)
+        at = len(self._order)
         if after == "root":
             at = 0
         elif after is not None:
-            if after not in self:
+            if after not in self._items:
                 raise ItemNotFound(f"previous_item_id: the conversation has no item {after!r}")
-            at = self._items.index(self.find(after)) + 1
-        self._items.insert(at, item)
+            at = self._order.index(after) + 1
+        self._items[item.id] = item
+        self._order.insert(at, item.id)
 
     def check_room(self, characters: int) -> None:
         """Raises InvalidRequest if the conversation has no room for an item of that size."""
@@ -122,7 +127,7 @@ class ConversationItems:
             raise InvalidRequest(
                 f"item: it has {characters} characters; a conversation has {MAX_CHARACTERS} at most"
             )
-        used = sum(item.characters for item in self._items)
+        used = sum(item.characters for item in self._items.values())
         if len(self) >= MAX_ITEMS or used + characters > MAX_CHARACTERS:
             raise InvalidRequest(
                 f"the conversation is full, with {MAX_ITEMS} items or {MAX_CHARACTERS} "
@@ -131,7 +136,9 @@ class ConversationItems:
 
     def delete(self, item_id: str) -> None:
         """Deletes an item. Raises ItemNotFound."""
-        self._items.remove(self.find(item_id))
+        self.find(item_id)
+        del self._items[item_id]
+        self._order.remove(item_id)
 
     def truncate(self, item_id: str, part: int, end_ms: int) -> None:
         """Cuts the spoken part of an assistant's message at `end_ms` of its audio, so that the
@@ -186,6 +193,7 @@ def as_messages(items: Iterable[Item]) -> tuple[ChatMessage, ...]:
 def split_turn(
     messages: Sequence[ChatMessage],
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """Splits messages into the history and the last turn, from the user's last message on."""
+    """Splits messages into the history and the last turn, which begins with the user's last message
+    and is never cut."""
     at = last_turn(messages)
     return tuple(messages[:at]), tuple(messages[at:])

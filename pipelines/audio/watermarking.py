@@ -67,7 +67,8 @@ class Watermarker:
             raise NotFound("this service does not watermark speech: WATERMARK is off")
 
     async def detect(self, audio: DecodedAudio, owner: str = "") -> WatermarkDetection:
-        """Look for the watermark, after `check_on`; owners (tenants) take turns."""
+        """Look for the watermark, after `check_on`; owners (tenants) take turns. Cancelling ends
+        the work."""
         assert self._watermark is not None and self._vad is not None
         steps = iterate_in_thread(
             _detect(self._watermark, self._vad, audio), self._threads.executor(owner=owner)

@@ -105,7 +105,8 @@ class Charge:
             raise
 
     async def capture_delivered(self, units: int, *events: NewEvent) -> int:
-        """Captures delivered work; retries in the background if need be, and returns the price."""
+        """Captures like `capture`; while the database is down, retries in the background and
+        returns the expected micro-USD."""
         try:
             return await self.capture(units, *events)
         except DatabaseUnavailable:
@@ -113,7 +114,8 @@ class Charge:
             return self.cost(min(units, self.units))
 
     async def release(self, *events: NewEvent) -> None:
-        """Releases the hold and adds the events; retries in the background if need be."""
+        """Releases the hold and adds the events; while the database is down, retries in the
+        background."""
         if self.is_settled:
             return
         self.is_settled = True
@@ -219,14 +221,17 @@ class Billing:
     def cost(self, service: Service, units: int) -> int:
         """Returns a price in micro-USD; units are characters, ms of audio, tokens or voices."""
         prices = self._prices
-        price, per = {
-            "tts": (prices.tts_character, 1),
-            "stt": (prices.stt_second, 1000),
-            "chat": (prices.chat_token, 1),
-            "voice": (prices.custom_voice, 1),
-            "embedding": (prices.embedding_thousand_tokens, 1000),
-        }[service]
-        return -(-units * price // per)  # rounded up
+        match service:
+            case "tts":
+                return units * prices.tts_character
+            case "stt":
+                return -(-units * prices.stt_second // 1000)  # rounded up
+            case "chat":
+                return units * prices.chat_token
+            case "voice":
+                return units * prices.custom_voice
+            case "embedding":
+                return -(-units * prices.embedding_thousand_tokens // 1000)  # rounded up
 
     def speech_characters(self, typed: int, letters: int) -> int:
         """Returns the characters charged for `typed` characters spoken with so many `letters`."""
@@ -346,7 +351,8 @@ class Billing:
         events: tuple[NewEvent, ...] = (),
         running: Awaitable[int] | None = None,
     ) -> None:
-        """Settles in the background, with retries; the first attempt may be `running` already."""
+        """Marks the charge as settled, and settles it in the background, with retries; the first
+        attempt may be `running` already."""
         charge.is_settled = True
         attempts = chain(
             [] if running is None else [running],
@@ -365,9 +371,10 @@ class Billing:
         self._tasks.start(settle())
 
     def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        """Settles work of which the caller received nothing, in the background. It is `free`, as
-        for a lost connection, until the workspace has abandoned too much work in an hour: a client
-        that always hangs up before the answer must not use the models for free."""
+        """Marks the charge of work of which the caller received nothing as settled, and settles it
+        in the background. It is `free`, as for a lost connection, until the workspace has abandoned
+        too much work in an hour: a client that always hangs up before the answer must not use the
+        models for free."""
         charge.is_settled = True
 
         async def settle() -> None:

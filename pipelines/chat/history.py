@@ -132,7 +132,8 @@ class ChatHistory:
     async def read(
         self, workspace_id: int, chat_id: UUID, page: int = 1, limit: int = ALL
     ) -> tuple[Chat, list[ChatEntry], int]:
-        """Reads a chat, a page of messages, oldest first, and their number. Raises ChatNotFound."""
+        """Reads a chat, a page of its messages, oldest first, and the number of all its messages.
+        Raises ChatNotFound."""
         saved = await self._database.read(chats.read_chat, workspace_id, chat_id, page, limit)
         if saved is None:
             raise ChatNotFound

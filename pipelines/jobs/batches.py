@@ -25,7 +25,8 @@ from pipelines.tasks import retry
 AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
-"""Answers (endpoint, line, workspace id, payer): the result line, and False for an error."""
+"""Answers (endpoint, line, workspace id, payer): the result line, and False for an error. Raises
+failures of the service that may pass."""
 
 
 @dataclass(frozen=True, slots=True)

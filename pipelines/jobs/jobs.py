@@ -99,10 +99,10 @@ class Jobs(JobQueue):
         """Creates a job, which is queued at once, once its `parts` are uploaded, or once its
         recording is fetched (`is_fetched`).
 
-        `request` is kept as long as the job (`requested`); more jobs with one may be unfinished.
-        `callback` gets the end of the job. `details` are shown in lists. A request with an
-        Idempotency-Key that runs again gets the same job. Raises PlanRequired, InvalidRequest or
-        StorageUnavailable."""
+        `request` is kept as long as the job (`requested`); a workspace may have more unfinished
+        jobs with a request than without. `callback` gets the end of the job. `details` are shown in
+        lists. A request with an Idempotency-Key that runs again gets the same job. Raises
+        PlanRequired, InvalidRequest or StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
             id=operation.new_id("job"),

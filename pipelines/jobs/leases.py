@@ -185,8 +185,8 @@ class LeasedQueue(ABC, Generic[W]):
         change: Callable[[Session, W, dict[str, str]], None],
         media_type: str = "application/octet-stream",
     ) -> bool:
-        """Stores `parts` by kind, and calls `change` with their ids, in the same transaction, if
-        the lease still holds; else the files expire. Returns False if it is lost."""
+        """Stores `parts` by kind; then, if the lease still holds, keeps them and calls `change`
+        with their ids in one transaction. Otherwise the files expire, and it returns False."""
         if not await self.renew(claimed):
             return False  # its workspace may be deleted, and then files cannot be stored
         stored = await self._store(claimed.workspace_id, parts, media_type, is_result=True)
@@ -209,7 +209,8 @@ class LeasedQueue(ABC, Generic[W]):
         *,
         is_result: bool = False,
     ) -> dict[str, str]:
-        """Stores `parts` for UNPUBLISHED_S; returns the ids by kind. No "part" is a result."""
+        """Stores `parts` by kind for UNPUBLISHED_S; returns their ids by kind. Parts of a recording
+        never count as results."""
         return {
             kind: await self._files.put(
                 workspace_id,

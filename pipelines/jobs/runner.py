@@ -35,7 +35,8 @@ class JobRunner:
     answer_callback: transcription.AnswerCallback
 
     async def run(self, claimed: Job) -> None:
-        """Works on a job until it ends, gives way or is lost. Raises failures of the service."""
+        """Works on a job until it ends, gives way or loses its lease; after a failure of the
+        service, which is raised, another attempt can follow."""
         await self.jobs.under_lease(claimed, self._work(claimed))
 
     async def _work(self, claimed: Job) -> None:

@@ -51,7 +51,8 @@ _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """Task of a job that speaks a book; `request` has the options of all blocks."""
+    """Task of a job that speaks a book; `request` has the options of all blocks, and the voice of
+    chapters without `voices`."""
 
     book: Book
     request: SpeechRequest

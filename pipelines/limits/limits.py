@@ -355,9 +355,11 @@ class SharedLimits:
         assert self._store is not None
         while True:
             await asyncio.sleep(PROBE_S)
-            with suppress(StoreLost):
+            try:
                 await self._ask_store(self._store.hits([PROBE]))
                 break
+            except StoreLost:
+                continue
         self._failures_in_a_row = 0
         self.degraded = False
         metrics.limiter_degraded.set(0)

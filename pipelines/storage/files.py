@@ -223,8 +223,8 @@ class Files:
         return deleted
 
     async def rotate(self, file_id: str) -> bool:
-        """Encrypt under the newest key; False if the file already is or is gone. Raises as
-        `read`."""
+        """Encrypt the file under the newest key. Returns False if it was already, or was deleted
+        meanwhile. Raises as `read`."""
         file = await self._database.get(StoredFile, file_id)
         if file is None:
             return False
@@ -368,7 +368,8 @@ async def watch_storage(
 
 async def storage_problem(files: Files, timeout_s: float = TRY_TIMEOUT_S) -> str:
     """Return the problem of the store, for the operator, once the store has answered; empty if
-    there is none. A store that hangs is logged at once, and not tested again meanwhile."""
+    there is none. A store that hangs is logged at once, and not tested again meanwhile, since each
+    test occupies a thread."""
     trying = asyncio.create_task(files.try_out())
     await asyncio.wait([trying], timeout=timeout_s)
     if not trying.done():

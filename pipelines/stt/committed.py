@@ -7,7 +7,7 @@ in their place, by an alignment of least edit distance, is dropped."""
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from os.path import commonprefix
+from itertools import takewhile
 
 from rapidfuzz.distance import Levenshtein
 
@@ -34,7 +34,8 @@ class CommittedText:
         kept = self._last[: self._count]
         at = _matched_words(kept, spoken)
         words = [*kept, *spoken[at:]]
-        agreed = len(commonprefix([words, self._last]))
+        pairs = zip(words, self._last, strict=False)
+        agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._count = max(self._count, min(agreed, len(words) - HELD_WORDS))
         self._last = words
         committed = words if transcript.final else words[: self._count]

@@ -1,4 +1,5 @@
-"""Decodes the utterances of a live session: chooses their languages, and retries once."""
+"""Decodes the utterances of a live session: chooses their languages, and retries once on another
+replica."""
 
 import asyncio
 import time
@@ -150,8 +151,9 @@ class UtteranceDecoder:
             return self._tasks.start(self._transcribe(request, sounds))
 
     async def final(self, ended: EndedUtterance) -> Transcript | None:
-        """Returns the text of an utterance; None for a click. Retries once when a replica was lost
-        or busy, unless it failed slowly: then the client has waited enough. Raises EngineError."""
+        """Returns the text of an utterance; None for a click. Retries once on another replica when
+        a replica was lost or busy, unless it failed slowly: then the client has waited enough.
+        Raises EngineError."""
         if (task := ended.utterance.task) is None:
             return None
         try:

@@ -1,8 +1,9 @@
 """Filter of hallucinations, which a recogniser makes up from noise or silence, in live utterances.
 
-It drops too little speech, an unlikely language, or a phrase that Whisper learnt from subtitles,
-said with little confidence in little speech. Two guards come before: audio without speech is not
-decoded (`pipelines.audio.segments`, `endpointing.py`), and the engine judges each decoding."""
+It drops the text of an utterance with too little speech, in an unlikely language, or with a phrase
+that Whisper learnt from subtitles, said with little confidence in little speech. Two guards come
+before: audio without speech is not decoded (`pipelines.audio.segments`, `endpointing.py`), and the
+engine judges each decoding."""
 
 import re
 

@@ -16,7 +16,8 @@ _PAUSE = re.compile(r"[,;.:!?，、。！？；]")
 @lru_cache(maxsize=256)
 def usable_prompt(prompt: str, language: str | None) -> str:
     """Returns the usable end of a prompt for speech in `language`, if known. Empty for sentences
-    that are clearly in another language, into which the recogniser would translate."""
+    that are clearly in another language, into which the recogniser would translate; names and terms
+    may be in any language."""
     text = " ".join(_UNSAID.sub(" ", prompt[-2 * MOST_CHARACTERS :]).split())[-MOST_CHARACTERS:]
     prose = ". ".join(filter(_is_prose, _PAUSE.split(text)))
     if language is None or paragraph_language(prose, LANGUAGES | {language}, language) == language:

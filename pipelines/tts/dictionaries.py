@@ -38,7 +38,8 @@ def content_about(dictionary_id: UUID) -> str:
 
 
 class Dictionaries:
-    """Stores dictionaries. Methods raise DatabaseUnavailable, or NotFound in other workspaces."""
+    """Stores dictionaries. Methods raise DatabaseUnavailable, or NotFound for a dictionary that is
+    not the workspace's."""
 
     def __init__(self, database: Database, encryption: Encryption) -> None:
         self._database = database

@@ -44,6 +44,8 @@ _TOGETHER_S = 0.5  # most audio, approximately, that is returned together
 # later when all parts have arrived than when only the first has.
 _SETTLES_S = 0.03
 
+Admit = Callable[[], Awaitable[Callable[[], None]]]
+
 
 @dataclass(eq=False, repr=False)
 class PlaybackClock:
@@ -292,7 +294,7 @@ class PrefetchWindow:
     _first: TextChunk
     _read_next: Callable[[], Awaitable[TextChunk | None]]
     _start: Callable[[TextChunk, float], InFlightChunk]  # gets the chunk, and buffered seconds
-    _admit: Callable[[], Awaitable[Callable[[], None]]]  # before a chunk; call the result after it
+    _admit: Admit  # awaited before each start; its result is called when a chunk is synthesised
     _may_overlap: Callable[[], bool]
     _started: asyncio.Queue[InFlightChunk | None] = field(default_factory=asyncio.Queue)
     _places: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, IN_FLIGHT))

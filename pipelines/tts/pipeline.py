@@ -116,7 +116,8 @@ class SpeechPipeline:
         """Choose the voice and read the text up to its first chunk, however long it is.
 
         `early_start` makes the first chunks short. Raises VoiceNotFound, VoiceNotReady,
-        NothingToSpeak, UnreadableText, InvalidRequest, EngineLost or DatabaseUnavailable."""
+        NothingToSpeak, UnreadableText, InvalidRequest (the speech would be too long), EngineLost or
+        DatabaseUnavailable."""
         asked_at = time.monotonic()
         directory = self.directory
         tokens = [Token(0, text=request.text)]

@@ -196,7 +196,8 @@ class ContextWire(Protocol):
         """Write a chunk of speech, in one message or several."""
 
     def rest(self, spoken_s: float) -> Frame | None:
-        """Write the words held back until a flush ended; its stream has spoken for `spoken_s`."""
+        """Write the words held back until the end of a flush, which may have failed; its stream has
+        spoken for `spoken_s`."""
         return None
 
     def warned(self, dropped: Sequence[str]) -> Frame | None:
@@ -300,7 +301,8 @@ class SpeakingContext:
             self._enqueue(Flush(text, self._stream, self._wire, grows=True))
 
     def change_stream(self, stream: SpeechStream, wire: ContextWire) -> None:
-        """Flushes the buffer to the old stream. Raises ContextFault when too many flushes wait."""
+        """Flushes the buffer to the old stream; the new stream speaks later text. Raises
+        ContextFault when too many flushes wait."""
         self._check_open()
         if self.buffered and self.is_crowded:
             raise ContextFault(f"{WAITING_FLUSHES} flushes wait already; nothing is changed")

@@ -289,8 +289,9 @@ class VoiceDirectory:
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
-        """Return the voice itself if it speaks the language, or else another voice that does: with
-        that as its own language first, then with the same gender, then the default voice."""
+        """Return the voice itself if it speaks the language, or else another voice that does.
+        Voices whose own language it is come first, then those of the same gender, then the
+        default."""
         if voice.speaks(language):
             return voice
         speaking = [candidate for candidate in offered if candidate.speaks(language)]

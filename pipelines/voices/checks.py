@@ -55,7 +55,8 @@ class CheckedSamples:
     pitch_hz: float | None  # the speaker's
     excerpt: Pcm  # float32 [n] at 16 kHz: some of the speech
     openings: tuple[Pcm, ...]  # float32 [n] at 16 kHz: the beginning of each file
-    # float32 [k, 256], one embedding for each file, or for each piece of a single file
+    # float32 [k, 256], one embedding for each file, or for each piece of a single file: a mean
+    # would hide a second speaker
     speakers: Embeddings
 
 
@@ -81,10 +82,7 @@ class SampleChecker:
         formats = await asyncio.to_thread(_formats, files)
         checked = []
         for file, media_type in zip(files, formats, strict=True):
-            audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
-            if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
-                raise InvalidAudio(self._wrong_length(file, audio.duration_s))
-            checked.append(await asyncio.to_thread(self._measure, file, media_type, audio))
+            checked.append(await self._analyse(file, media_type, owner))
         self._check_total(sum(sample.sample.duration_s for sample in checked))
         return await asyncio.to_thread(self._compare, checked)
 
@@ -149,6 +147,13 @@ class SampleChecker:
             raise InvalidRequest(
                 f"files: the first speaker of {name!r} is not the speaker of the other files"
             )
+
+    async def _analyse(self, file: SampleFile, media_type: str, owner: Owner) -> _Analysed:
+        # A method of its own, so that the audio is freed before the next file is decoded.
+        audio = await self._decode(file, self.rules.max_seconds, owner, VAD_SAMPLE_RATE)
+        if audio.duration_s < self.rules.min_seconds - LENGTH_SLACK_S:
+            raise InvalidAudio(self._wrong_length(file, audio.duration_s))
+        return await asyncio.to_thread(self._measure, file, media_type, audio)
 
     async def _decode(
         self, file: SampleFile, longest_s: float, owner: Owner, sample_rate: int

@@ -168,7 +168,8 @@ class Consent:
         )
 
     def is_said(self, sentence: ConsentSentence, heard: str) -> bool:
-        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios)."""
+        """Whether the sentence was said, by fuzzy matching (Levenshtein ratios), which tolerates
+        recognition errors but not other words."""
         wanted, got = plain(sentence.text), plain(heard)
         if len(got) < MIN_LENGTH * len(wanted):
             return False
@@ -190,7 +191,8 @@ class Consent:
         self, sentence: ConsentSentence, words: Sequence[Word]
     ) -> tuple[float, float] | None:
         """Return the start and end of the sentence (s): as many words as it has, up to the last
-        random one. Returns None if no random word was recognised."""
+        random one. Other speech may come before and after. Returns None if no random word was
+        recognised."""
         tokens = [plain(word.word) for word in words]
         is_drawn = [
             any(self._is_word(drawn, token) for drawn in sentence.words) for token in tokens

@@ -52,8 +52,9 @@ GIVE_UP_AFTER = timedelta(days=5)
 
 @dataclass(eq=False, repr=False)
 class WebhookDispatcher:
-    """Delivers messages; several dispatchers may run, in any number of processes, one for each
-    delivery at a time. An attempt whose outcome was not stored is repeated, with the same id."""
+    """Delivers messages; several dispatchers may run, in any number of processes, and a delivery is
+    with one of them at a time. Delivery is at least once: an attempt whose outcome was not stored
+    is repeated, with the same id."""
 
     _database: Database
     _encryption: Encryption
@@ -200,7 +201,8 @@ class WebhookDispatcher:
 
     async def _store_delivered(self, claimed: Claimed, attempt: AttemptResult) -> bool:
         """Store a successful attempt with all that wait; False if it was not. This is a group
-        commit (DeWitt et al., 1984): singly, it took 2.6 of the 4.1 ms of a delivery."""
+        commit (DeWitt et al., 1984). Stored one by one, attempts took 2.6 of the 4.1 ms of a
+        delivery."""
         mine = claimed.delivery.id
         self._delivered[mine] = claimed, attempt
         async with self._storing:

@@ -52,7 +52,8 @@ class PaymentSystem:
         return _checkout_url(content)
 
     def check(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the id of a message, the same if sent again. Raises Unauthorized if not signed."""
+        """Return the id of a message, the same if sent again. Raises Unauthorized unless it was
+        signed within some minutes."""
         name = headers.get("webhook-id", "")
         if not name or not is_signed(headers, body, self._keys, int(utc_now().timestamp())):
             raise Unauthorized("the signature is missing, wrong or too old")

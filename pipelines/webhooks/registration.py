@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -175,7 +175,8 @@ class Webhooks:
     async def test(
         self, principal: Principal, webhook_id: UUID, kind: EventKind | None = None
     ) -> ListedDelivery:
-        """Send a sample event, by default of the first kind. Raises NotFound or InvalidRequest."""
+        """Send a sample event to this webhook alone, by default of its first kind. Raises NotFound,
+        or InvalidRequest if the webhook is inactive."""
 
         def send_sample(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
@@ -224,11 +225,13 @@ class Webhooks:
 
     def _is_its_secret(self, webhook: Webhook, secret: str) -> bool:
         """Whether the secret is the webhook's own: a repeated request must not end the old one."""
-        with suppress(DecryptionError):
-            if webhook.secret is not None:
-                current = self._encryption.decrypt(webhook.secret, secret_about(webhook.id))
-                return current == secret.encode()
-        return False
+        if webhook.secret is None:
+            return False
+        try:
+            current = self._encryption.decrypt(webhook.secret, secret_about(webhook.id))
+        except DecryptionError:
+            return False
+        return current == secret.encode()
 
     def _encrypted(self, webhook_id: UUID, secret: str) -> bytes:
         _check_secret(secret)

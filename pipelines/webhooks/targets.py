@@ -3,7 +3,6 @@ prevents server-side request forgery (SSRF): requests of the service into its ow
 
 import re
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 
@@ -63,10 +62,15 @@ def check_url(text: str, own_hosts: Collection[str], allowed: Sequence[Network])
 
 
 def _check_host(host: str, own_hosts: Collection[str], allowed: Sequence[Network]) -> None:
-    if ":" in host or _LAST_LABEL_IS_NUMBER.search(host):
-        with suppress(ValueError):
-            if any(ip_address(host) in network for network in allowed):
-                return
+    try:
+        address = ip_address(host)
+    except ValueError:
+        pass
+    else:
+        if not any(address in network for network in allowed):
+            raise InvalidUrl("url: must name a host, not an address")
+        return
+    if _LAST_LABEL_IS_NUMBER.search(host):
         raise InvalidUrl("url: must name a host, not an address")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):
         raise InvalidUrl("url: must name a host")

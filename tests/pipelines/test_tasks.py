@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from pipelines.tasks import TaskSet, TtlCache, keep_lease, retry, while_leased, within_deadline
+from pipelines.tasks import (
+    TaskSet,
+    TtlCache,
+    keep_lease,
+    retry,
+    wait_within,
+    while_leased,
+    within_deadline,
+)
 from tests.patience import PATIENCE_S
 
 
@@ -282,3 +290,13 @@ async def test_cancelling_the_caller_cancels_the_call_with_a_deadline() -> None:
     await asyncio.sleep(0.01)
     asked.cancel()
     await asyncio.wait_for(ended.wait(), PATIENCE_S)
+
+
+async def test_a_waiter_cancelled_together_with_its_event_is_cancelled() -> None:
+    event = asyncio.Event()
+    waiter = asyncio.create_task(wait_within(event, PATIENCE_S))
+    await asyncio.sleep(0)
+    event.set()
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter

@@ -61,7 +61,8 @@ class BatchStream(TokenStream):
     async def _next(self) -> Step | EngineError:
         while True:
             try:
-                return await asyncio.wait_for(self._ready.get(), POLL_S)
+                async with asyncio.timeout(POLL_S):
+                    return await self._ready.get()
             except TimeoutError:
                 if not self._batch.works():
                     return EngineLost("the model stopped")

@@ -260,7 +260,8 @@ class _VocoderPart(Graph):
         return self.add("Cast", value, to=onnx.TensorProto.FLOAT)
 
     def raised(self, value: str, name: str, times: int) -> str:
-        """Upsample by a convolution whose channels are new steps: transposed ones are slow."""
+        """Upsample by `times`, by a convolution whose channels are new steps: transposed ones are
+        slow."""
         weight, bias = self.published.transposed(name)  # [in, out, width]
         width, pad = weight.shape[2], (weight.shape[2] - times) // 2
         before, after = (width - 1 - pad) // times, (times - 1 + pad) // times

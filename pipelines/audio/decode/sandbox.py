@@ -60,8 +60,9 @@ _libc.syscall.restype = ctypes.c_long
 
 
 def enter(memory_bytes: int) -> dict[Measure, bool]:
-    """Confines this process and its children; returns which measures hold. No file can be opened
-    any more: import everything before. Each gets `memory_bytes` more of address space."""
+    """Confines this process and its children; returns which measures hold. Open files keep working,
+    and no other can be opened: import everything before. Each process may take `memory_bytes` more
+    of address space."""
     with open("/proc/self/statm") as pages:
         memory_bytes += int(pages.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))

@@ -5,7 +5,8 @@ is a message `{"format", "sample_rate", "max_seconds"}`, and `channel` to select
 open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
 mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
 the caller shuts down its end of that socket, the child is killed. The process itself reads no
-upload, so no file can harm the decoding of the next. It imports little.
+upload, so no file can harm the decoding of the next. It imports little, so that a child starts in
+milliseconds.
 
 A job with `channels` is a live stream: source and target are one socket of messages
 (`LiveWire`)."""

@@ -4,7 +4,6 @@ and its libraries are loaded only for the first call, so import this module in a
 import asyncio
 import logging
 from contextlib import suppress
-from typing import Any
 
 from aiortc import (
     RTCBundlePolicy,
@@ -65,8 +64,10 @@ class Peer:
         codecs = RTCRtpSender.getCapabilities("audio").codecs
         transceiver.setCodecPreferences([c for c in codecs if c.mimeType == "audio/opus"])
         # aiortc holds four packets (80 ms) back for playback; recognition only needs them in order.
-        receiver: Any = transceiver.receiver
-        receiver._RTCRtpReceiver__jitter_buffer._prefetch = 1
+        # The names are private: a release without them keeps its default.
+        jitter_buffer = getattr(transceiver.receiver, "_RTCRtpReceiver__jitter_buffer", None)
+        if jitter_buffer is not None and hasattr(jitter_buffer, "_prefetch"):
+            jitter_buffer._prefetch = 1
         self._ice = bind(self._connection, settings)
         self._connection.on("datachannel", self._open)
         self._connection.on("track", self._listen)
@@ -178,7 +179,8 @@ class Peer:
         gap_s = MAX_GAP_S  # nothing before the first audio
         while not self.lost.is_set():
             try:
-                frame = await asyncio.wait_for(track.recv(), GAP_S)
+                async with asyncio.timeout(GAP_S):
+                    frame = await track.recv()
             except TimeoutError:
                 if gap_s < MAX_GAP_S:
                     gap_s += GAP_S

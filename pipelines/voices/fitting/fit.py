@@ -88,7 +88,8 @@ class Fit:
         searched: SearchState | None = None,
         progress: FitProgress | None = None,
     ) -> None:
-        """Continue from `searched`; blocking, a second. Callers use `begin`."""
+        """Continue from `searched`; blocking, a second. Callers use `begin`. `british` is the
+        accent of English."""
         self.preview: Preview | None = None
         self.replaced: bytes | None = None  # the pack of an earlier voice, rated beside the new one
         self._began = time.monotonic()

@@ -100,8 +100,7 @@ async def test_an_aborted_chat_pays_for_its_tokens_from_the_first_on(
     deltas = completion.deltas()
     for _ in range(sent):
         await anext(deltas)
-    await deltas.aclose()
-    await completion.aclose()
+    await (deltas if sent else completion).aclose()
     tokens = PROMPT + paid
     assert (await settled(pipeline, database))[-1] == ("capture", tokens, tokens * PRICE)
 

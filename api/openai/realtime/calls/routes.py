@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
@@ -23,6 +22,7 @@ from api.services import InfrastructureServices
 from api.sockets.kernel.routes import registered
 from api.sockets.kernel.session import SecretSession, SocketSession
 from pipelines.limits.limits import Lease
+from pipelines.tasks import wait_within
 
 if TYPE_CHECKING:
     from pipelines.audio.webrtc.peer import Peer
@@ -171,8 +171,7 @@ async def _serve(
     """Runs a call until it ends. A call that does not connect in time is free."""
     sockets = infrastructure.sockets
     try:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(call.peer.opened.wait(), CONNECTING_S)
+        await wait_within(call.peer.opened, CONNECTING_S)
         if call.peer.lost.is_set() or not call.peer.opened.is_set() or sockets.draining:
             logger.info("call_not_connected", extra={"call": call.id})
             return
