@@ -103,18 +103,20 @@ class ModelInfo:
 
 class Engine:
     """A model in memory, shared by all requests, and built as `cls(config, weights)`, which raises
-    WeightsMissing or WeightsCorrupt. Each kind has a subclass in `models/<kind>/base.py` with its
-    methods, and a dataclass of `capabilities`, which an engine sets at the latest in its
-    constructor. Optional methods have defaults."""
+    EngineError (WeightsMissing or WeightsCorrupt for its weights). Each kind has a subclass in
+    `models/<kind>/base.py` with its methods, and a dataclass of `capabilities`, which an engine
+    sets at the latest in its constructor. Optional methods have defaults."""
 
     config: ClassVar[type[StrictModel]]  # set by an engine that the registry does not list
     clears_memory = False  # its library zeroes memory that may never be used
 
     def close(self) -> None:
-        """Frees what dropping references would not; running requests raise EngineLost. Blocking."""
+        """Frees memory, the GPU's too, that dropping references would not free; running requests
+        raise EngineLost. Blocking."""
 
     def release_memory(self) -> None:
-        """Frees memory kept between requests. Blocking; safe at any time."""
+        """Frees memory kept between requests; the next request allocates it again. Blocking; safe
+        at any time."""
 
     def check_device(self) -> None:
         """Raises the error of a device that has failed, after which no request can succeed. Blocks,

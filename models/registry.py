@@ -111,8 +111,8 @@ KINDS: dict[str, EngineKind[Any]] = {kind.name: kind for kind in (*LISTED, *_IN_
 
 
 def kind_of(name: str) -> EngineKind[Any]:
-    """Returns the kind of a configuration, CHAT unless another of LISTED. Raises
-    FileNotFoundError."""
+    """Returns the kind, of LISTED, of a configuration: CHAT unless its engine belongs to another.
+    Raises FileNotFoundError."""
     engine = load_yaml(dict[str, Any], name).get("engine")
     return next((kind for kind in LISTED if engine in ENGINES[kind.name]), CHAT)
 
@@ -146,7 +146,7 @@ def load_model(
 ) -> tuple[ModelT, ModelInfo]:
     """Loads an engine with the model's description, for the kinds of LISTED; `threads` replaces
     that field of the configuration, if it has one. Raises as `load`, and WeightsCorrupt with the
-    remedy."""
+    remedy when loading fails because the weights have wrong bytes."""
     config = kind.read(name)
     if threads is not None and "threads" in type(config).model_fields:
         config = config.model_copy(update={"threads": threads})
@@ -197,7 +197,8 @@ def files_of(config: Any) -> set[Path]:
 
 
 def size_of(config: Any, store: WeightStore) -> int:
-    """Return the size of these weights and files in bytes. Raises EngineError or OSError."""
+    """Return the size in bytes of the weights and files that an engine of this configuration needs.
+    Raises EngineError or OSError."""
     size = sum(store.artefact(name).size_bytes for name in artefacts_of(config))
     return size + sum(file.stat().st_size for file in files_of(config))
 

@@ -23,7 +23,8 @@ _SIGN = rf"(?<!{_GREEK}){_GREEK}(?!{_GREEK})"  # a lone letter, as in "β-carote
 
 
 def letters_of(languages: frozenset[str]) -> str:
-    """Return the ranges of a pattern for the scripts of `languages`; empty for the Latin one."""
+    """Return the character ranges of the scripts of `languages`, for a character class; empty for
+    the Latin script."""
     return "".join(
         f"{chr(first)}-{chr(last)}"
         for first, last, codes in SCRIPTS

@@ -157,8 +157,8 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
 def fitted(
     config: LlamaCppConfig, model: GgufModel, draft: GgufModel | None = None
 ) -> LlamaCppConfig:
-    """Chooses context, first up to ENOUGH_CONTEXT, and slots by the free memory, where `config`
-    names none. Raises EngineError when memory is too small for any."""
+    """Chooses the context and the slots that fit the free memory, where `config` names none: first
+    context, up to ENOUGH_CONTEXT, then slots. Raises EngineError when memory is too small."""
     if config.context_tokens and config.parallel:
         return config
     models = [model, *filter(None, [draft])]

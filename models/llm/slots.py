@@ -12,7 +12,7 @@ from models.llm.base import GenerationRequest
 
 STOPPING_S = 1.0  # the longest that a request waits for its cache
 
-PromptHashes = tuple[int, ...]  # of the head of a prompt (such as its tools), then per message
+PromptHashes = tuple[int, ...]  # hash of the head (such as the tools), then one per message
 
 
 @dataclass(slots=True, eq=False)

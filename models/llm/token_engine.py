@@ -52,7 +52,8 @@ class PromptWriter:
     def __init__(
         self, folder: Path, config: HubChatConfig, *, gguf_file: str | None = None
     ) -> None:
-        """`gguf_file` of `folder` may have the tokenizer. Raises EngineError."""
+        """`gguf_file`: file in `folder` that has the tokenizer; None if it is in files of its own.
+        Raises EngineError."""
         try:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 folder, local_files_only=True, gguf_file=gguf_file
@@ -69,8 +70,9 @@ class PromptWriter:
         self._tools_argument = config.tools_argument
 
     def write(self, request: GenerationRequest, *, no_thinking: bool = False) -> Prompt:
-        """Writes a prompt; `no_thinking` if a constrained answer cannot begin with reasoning.
-        Raises InvalidEngineRequest, or UnsupportedFeature if the model has no tools."""
+        """Writes the prompt of a request. `no_thinking`: the answer is constrained, so it cannot
+        begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature if the model has no
+        tools."""
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":

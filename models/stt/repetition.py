@@ -161,7 +161,8 @@ def shortened(pcm: Pcm, onsets: Sequence[float]) -> tuple[Pcm, float, float]:
 
 
 def around(words: Sequence[Word], at_s: float, left_out_s: float) -> tuple[Word, ...]:
-    """Gives words of a shortened signal their times in the whole, around what was left out."""
+    """Gives words of a shortened signal their times in the whole. Their longest run then lasts from
+    before the removed repetitions to after them."""
     run = longest_run(words)
     before = [word for word in words if word.start < at_s]
     whole = [*before, *shifted(words[len(before) :], left_out_s)]

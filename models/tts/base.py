@@ -29,7 +29,8 @@ class SynthesisRequest:
     speed: float = 1.0  # tempo ratio, 0.5 to 2.0; ignored without the capability native_speed
     stability: float = 1.0  # 0.6 most expressive, 1.5 most consistent
     timings: bool = False  # whether chunks carry the times of their words
-    deadline_s: float = 0.0  # from now until the listener hears an underrun; clocks may differ
+    # Seconds until the listener hears an underrun; relative, because processes share no clock.
+    deadline_s: float = 0.0
     pack: PackRef | None = None  # replaces `voice`; needs the capability takes_voice_packs
     owner: str = ""  # the tenant: replicas share their time fairly between tenants
     phonemes: tuple[tuple[int, int, str], ...] = ()  # spans: start and end in `text`, and IPA
@@ -81,7 +82,9 @@ class VoiceTable(dict[str, VoiceInfo]):
         return tuple(sorted({voice.language for voice in self.values()}))
 
     def speaking(self, key: str, language: str) -> VoiceInfo:
-        """Returns the voice of that key. Raises UnknownVoice, or UnsupportedLanguage for others."""
+        """Returns the voice of that key, for engines whose voices speak only their own language.
+        Raises UnknownVoice, or UnsupportedLanguage if the voice speaks another language than
+        `language`."""
         voice = self[key]
         if language != voice.language:
             raise UnsupportedLanguage(
@@ -118,4 +121,5 @@ class TTSEngine(Engine, ABC):
         yield from ()
 
     def forget_voice(self, digest: str) -> None:
-        """Drops the cached voice pack of that digest, if any, because its voice was deleted."""
+        """Drops the cached voice pack of that digest, if any, because its voice was deleted. No-op
+        without takes_voice_packs: nothing is cached."""

@@ -71,7 +71,8 @@ class EnglishPhonemizer:
         self._g2p = g2p
 
     def __call__(self, text: str) -> str:
-        return str(self._g2p(self._readable(text)))
+        spoken: str = self._g2p(self._readable(text))
+        return spoken
 
     def _readable(self, text: str) -> str:
         words = _WORD.findall(text)
@@ -89,7 +90,8 @@ class EnglishPhonemizer:
             before = word.lower()
             return self._cased(word, last, is_shouted=is_shouted)
 
-        return _WORD.sub(read, _sure_letters(text) if is_shouted else with_letters(text))
+        spelled = _sure_letters(text) if is_shouted else with_letters(text)
+        return _WORD.sub(read, spelled)
 
     def _cased(self, word: str, before: str, *, is_shouted: bool) -> str:
         """Cases a word so that the phonemizer reads it correctly after the word `before`."""
@@ -97,8 +99,8 @@ class EnglishPhonemizer:
         if not word.isupper():
             return word
         if self._is_initials(word):
-            follows_article = before in _ARTICLES or (not before and lower == "us")
-            if lower in _LISTS.after_article and follows_article:
+            stays_capital = before in _ARTICLES or (not before and lower == "us")
+            if lower in _LISTS.after_article and stays_capital:
                 return word
             is_word = lower in (_LISTS.shouted if is_shouted else _LISTS.emphasised)
             return lower if is_word else word

@@ -181,6 +181,7 @@ class EspeakEngine(TTSEngine):
     """All voices of the configuration, from one copy of the library."""
 
     def __init__(self, config: EspeakConfig, weights: WeightStore) -> None:
+        """`weights` is unused: the library brings its data."""
         self._library = espeak_library()
         self._voices = VoiceTable(config.voices, config.engine)
         self.capabilities = TTSCapabilities(

@@ -41,6 +41,7 @@ class HibariEngine(TTSEngine):
     )
 
     def __init__(self, config: HibariConfig, weights: WeightStore) -> None:
+        """`weights` is unused: the library brings its own."""
         self._voices = VoiceTable(config.voices, config.engine)
         self._models = {
             key: Hibari(

@@ -18,7 +18,14 @@ MOST_S = 30.0  # longest audio of an answer, and more per letter
 MOST_S_PER_LETTER = 0.5  # slow speech has ten letters a second
 MOST_HEADER = 4096  # bytes
 SLOWEST, FASTEST = 0.25, 4.0  # range of OpenAI's `speed`
-KINDS = "audio/pcm audio/l16 audio/raw audio/wav audio/wave application/octet-stream".split()
+KINDS = (
+    "audio/pcm",
+    "audio/l16",
+    "audio/raw",
+    "audio/wav",
+    "audio/wave",
+    "application/octet-stream",
+)
 
 
 class UpstreamVoices(BlockingUpstream, TTSEngine):

@@ -14,7 +14,7 @@ from models.base import Engine
 VAD_SAMPLE_RATE = 16_000  # Hz; the input of every engine
 BATCH_FRAMES = 512  # about 16 s; bounds the memory of a long file
 
-Probabilities: TypeAlias = NDArray[np.float32]  # of speech, float32 [frames] in [0, 1]
+Probabilities: TypeAlias = NDArray[np.float32]  # speech probabilities, float32 [frames] in [0, 1]
 
 
 class VADStream(Protocol):
@@ -42,8 +42,8 @@ class VADEngine(Engine, ABC):
         """Creates the state of one live signal."""
 
     def batches(self, pcm: Pcm) -> Iterator[Probabilities]:
-        """Yields the probabilities of a whole signal (10 s for an hour), BATCH_FRAMES at a time. An
-        incomplete last frame is padded with silence."""
+        """Yields the probabilities of a whole signal, BATCH_FRAMES at a time; an hour takes 10 s,
+        and the caller may stop between batches. An incomplete last frame is padded with silence."""
         size = self.capabilities.frame_samples
         stream = self.start_stream()
         for at in range(0, len(pcm), BATCH_FRAMES * size):

@@ -29,4 +29,5 @@ class Watermark(Engine, ABC):
 
     @abstractmethod
     def likelihoods(self, pcm: Pcm, sample_rate: int) -> Iterator[tuple[float, float, float]]:
-        """Yields (start s, end s, likelihood 0 to 1) of audible parts of float32 [n]. Blocking."""
+        """Yields (start s, end s, likelihood 0 to 1) of stretches of some seconds of `pcm`, float32
+        [n]; silent ones are left out. Blocking."""

@@ -21,7 +21,7 @@ from models.weights.store import WeightStore
 BINS = 128  # bins of the spectrum, from 0 Hz, that carry the watermark
 WIDE = 7  # kernel of a wide layer, in frames
 LAYERS = (1, WIDE, WIDE, WIDE, WIDE, WIDE, 1)  # kernels (frames), with leaky ReLU between layers
-STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}  # of the input, by branch of the decoder
+STRETCHES = {"slow": 1.25, "normal": 1.0, "fast": 0.75}  # stretch of the decoder's input, by branch
 SPEEDS = tuple(STRETCHES)
 FRAME_S, HOP_S = 0.064, 0.01
 PUBLISHED_SAMPLES = 2048  # frame length of the published code, which scales magnitudes

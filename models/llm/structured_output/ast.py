@@ -262,7 +262,8 @@ class Grammar:
     """Grammar of valid answers: all texts that `root` derives."""
 
     def __init__(self, root: Node, budget: WorkBudget, calls: Node | None = None) -> None:
-        """`calls` follow a marker in free text. Raises SchemaError if some answer has no end."""
+        """`calls` derives what follows the marker of tool calls, if the rest is free text. Raises
+        SchemaError if some answer cannot be completed."""
         self.root = root
         self.calls = calls
         self.nodes = post_order(root)

@@ -146,7 +146,8 @@ def _types(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _properties(one: Schema, other: Schema) -> Schema:
-    """Merges properties; one of a single schema obeys the other's additionalProperties."""
+    """Merges properties. A property that only one schema names must also obey the other's
+    additionalProperties."""
     result: Schema = {}
     for mine, theirs in ((one, other), (other, one)):
         for name, schema in mine.get("properties", {}).items():

@@ -14,15 +14,21 @@ def bounded(schema: dict[str, Any], builder: GrammarBuilder, *, whole: bool) -> 
     """Derives numbers within the bounds of the schema. Raises SchemaError."""
     decimals = 0 if whole else MAX_DECIMALS
 
-    def bound(key: str, rounding: str, steps: int) -> list[int]:
-        """Returns the nearest number that the keyword allows, if it is given."""
-        if (value := schema.get(key)) is None:
-            return []
-        exact = Decimal(str(max(-LARGEST, min(LARGEST, value))))
-        return [int(exact.scaleb(decimals).to_integral_value(rounding)) + steps]
+    def scaled(key: str, rounding: str) -> int:
+        """Returns a bound in units of the last decimal."""
+        exact = Decimal(str(max(-LARGEST, min(LARGEST, schema[key]))))
+        return int(exact.scaleb(decimals).to_integral_value(rounding))
 
-    lows = [*bound("minimum", ROUND_CEILING, 0), *bound("exclusiveMinimum", ROUND_FLOOR, 1)]
-    highs = [*bound("maximum", ROUND_FLOOR, 0), *bound("exclusiveMaximum", ROUND_CEILING, -1)]
+    lows: list[int] = []
+    if schema.get("minimum") is not None:
+        lows.append(scaled("minimum", ROUND_CEILING))
+    if schema.get("exclusiveMinimum") is not None:
+        lows.append(scaled("exclusiveMinimum", ROUND_FLOOR) + 1)
+    highs: list[int] = []
+    if schema.get("maximum") is not None:
+        highs.append(scaled("maximum", ROUND_FLOOR))
+    if schema.get("exclusiveMaximum") is not None:
+        highs.append(scaled("exclusiveMaximum", ROUND_CEILING) - 1)
     compiler = _NumberCompiler(builder, decimals)
     if not (lows or highs):
         return compiler.unbounded()
@@ -48,7 +54,8 @@ class _NumberCompiler:
         return build.sequence(number, build.optional(build.sequence(build.text("."), decimals)))
 
     def between(self, low: int, high: int) -> Node:
-        """Derives the numbers from `low` to `high`. Raises SchemaError if there is none."""
+        """Derives the numbers from `low` to `high`, both in units of the last decimal (1.5 is
+        1_500_000). Raises SchemaError if there is none."""
         if low > high:
             raise SchemaError("no number lies between the bounds")
         ways: list[Node] = []
@@ -70,7 +77,8 @@ class _NumberCompiler:
         return self._builder.choice(*ways)
 
     def _rest(self, low: str, high: str) -> Node:
-        """Derives digits, with a point before the decimals, whose trailing zeros can be omitted."""
+        """Derives digits of one width, with a point before the decimals, whose trailing zeros can
+        be omitted."""
         build, width, decimals = self._builder, len(low), self._decimals
         if not width:
             return EMPTY

@@ -73,8 +73,9 @@ _ANY_OF_LINE: Ranges = [(0, 0x09), (0x0B, 0x0C), (0x0E, 0x2027), (0x202A, LAST_C
 # Characters that a JSON string must escape: controls, the quote and the backslash.
 _ESCAPED: Ranges = [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x9F)]
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t"}
-_PRINTABLE: Ranges = [(0x20, 0x7E)]  # categories such as \w are ASCII: dialects differ beyond it
+_PRINTABLE: Ranges = [(0x20, 0x7E)]
 _WORD: Ranges = [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)]
+# Limited to ASCII, because dialects differ beyond it.
 _CATEGORIES: dict[Any, Ranges] = {
     ops.CATEGORY_DIGIT: [(0x30, 0x39)],
     ops.CATEGORY_WORD: _WORD,

@@ -276,16 +276,15 @@ def salt_cache_keys(cache: Any, owner_of: Callable[[str], str]) -> None:
     the keys of all pages, include a hash of the owner, which `owner_of` finds by the id of a
     request.
     """
+    search = cache.search_prefix_match
 
-    def salting(method: Callable[..., Any]) -> Callable[..., Any]:
-        def salting_method(request_id: str, tokens: list[int], *blocks: int) -> Any:
-            return method(request_id, salted(tokens, owner_of(request_id)), *blocks)
+    def search_salted(request_id: str, prompt_ids: list[int]) -> int:
+        length: int = search(request_id, salted(prompt_ids, owner_of(request_id)))
+        return length
 
-        return salting_method
-
-    cache.search_prefix_match = salting(cache.search_prefix_match)
+    cache.search_prefix_match = search_salted
     for allocator in cache.cache_allocators.values():
-        allocator.mark_complete_blocks = salting(allocator.mark_complete_blocks)
+        allocator.mark_complete_blocks = _salting(allocator.mark_complete_blocks, owner_of)
 
 
 def salted(tokens: list[int], owner: str) -> list[int]:
@@ -293,3 +292,12 @@ def salted(tokens: list[int], owner: str) -> list[int]:
     digest = hashlib.sha256(owner.encode()).digest()
     salts = [int.from_bytes(digest[4 * at : 4 * at + 4]) & _SALT_MASK for at in range(SALTED)]
     return [*(token ^ salt for token, salt in zip(tokens, salts, strict=False)), *tokens[SALTED:]]
+
+
+def _salting(
+    mark: Callable[[str, list[int], int], None], owner_of: Callable[[str], str]
+) -> Callable[[str, list[int], int], None]:
+    def mark_salted(request_id: str, token_ids: list[int], new_new_blocks: int) -> None:
+        mark(request_id, salted(token_ids, owner_of(request_id)), new_new_blocks)
+
+    return mark_salted

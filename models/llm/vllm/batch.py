@@ -107,7 +107,8 @@ class VllmBatch(TokenBatch):
         return llm
 
     def check_device(self) -> None:
-        """Waits for an answer of the core. Raises EngineLost, or DeviceFailed if there is none."""
+        """Waits for an answer of the core, which takes requests between two steps. Raises
+        EngineLost, or DeviceFailed if there is none."""
         asked = self.check().is_paused()
         try:
             answer = asyncio.run_coroutine_threadsafe(asked, self._loop)

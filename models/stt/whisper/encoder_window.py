@@ -48,7 +48,8 @@ class EncoderWindow:
 
     def encode(self, pcm: Pcm, padding_s: float | None = None) -> States:
         """Encodes float32 [n], at most 30 s, and `padding_s` of silence to float32 [m, width].
-        WINDOW_S encodes all 30 s, as in Whisper's training, which takes many times longer."""
+        None: the constructor's padding. WINDOW_S encodes all 30 s, as in Whisper's training, which
+        takes many times longer."""
         padding = max(self._padding, self._min_samples - len(pcm))
         if padding_s is not None:
             room = WINDOW_S * STT_SAMPLE_RATE - len(pcm)

@@ -103,8 +103,9 @@ class DecodingJob:
         return max(SPARE_TOKENS, int(min(left, WINDOW_STATES)))
 
     def affords(self, encoded_s: float = 0.0, *, is_ordinary: bool = False) -> bool:
-        """Whether a caller still waits, and the budget allows encoding `encoded_s` seconds again
-        and decoding, with as much text as ordinary speech of that length if `is_ordinary`."""
+        """Whether a caller still waits, and the budget allows another decoding. `encoded_s`: speech
+        (s) to encode again. `is_ordinary`: allow as much text as ordinary speech of that length
+        has."""
         budget = self.request.budget
         states = min(WINDOW_STATES, int(encoded_s * STATES_PER_S))
         text = ORDINARY_TOKENS_PER_S * encoded_s if is_ordinary else SPARE_TOKENS

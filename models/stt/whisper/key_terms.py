@@ -24,7 +24,8 @@ MAX_TERMS = 12  # terms in one prompt
 SURE = 0.8
 MORE_WORDS = 2  # a term may be misheard as this many more words than it has
 # Least probability of a term (geometric mean over its tokens) for a second decoding. With 80 terms:
-# at least 0.05 for those that were said; at most 0.04, mostly less than this, for others.
+# at least 0.05 for terms that were said; for others at most 0.04, and below this threshold for nine
+# of ten.
 SAID = 0.02
 
 # In scripts without spaces between words, each character counts as a word.

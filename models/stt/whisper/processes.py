@@ -82,9 +82,24 @@ class WhisperProcesses:
         texts = self._call("generate", states, prompts, is_wanted=is_wanted, **options)
         return texts
 
-    def align(self, states: Array, *arguments: Any, **options: Any) -> list[Aligned]:
+    def align(
+        self,
+        states: Array,
+        start_sequence: Sequence[int],
+        texts: Sequence[Sequence[int]],
+        frames: int,
+        *,
+        median_filter_width: int,
+    ) -> list[Aligned]:
         """Aligns the tokens of texts by the decoder's attention to states [n, m, width]."""
-        aligned: list[Aligned] = self._call("align", states, *arguments, **options)
+        aligned: list[Aligned] = self._call(
+            "align",
+            states,
+            start_sequence,
+            texts,
+            frames,
+            median_filter_width=median_filter_width,
+        )
         return aligned
 
     def _call(

@@ -32,7 +32,7 @@ def _aligned(results: Sequence[Any]) -> list[Aligned]:
     return [Aligned(result.text_token_probs, result.alignments) for result in results]
 
 
-# The model's methods that may be called, with what converts their results to send them.
+# Methods of the model that may be called; each value makes their result picklable.
 CALLS: dict[str, Callable[[Any], Any]] = {
     "encode": _states,
     "detect_language": list,

@@ -24,7 +24,7 @@ from models.stt.whole_window import WholeWindowEngine
 from models.weights.store import WeightStore
 
 Tensor: TypeAlias = Any  # torch.Tensor; the CPU profile does not install the library
-Results: TypeAlias = Any  # of CTranslate2, as in `models.stt.whisper.calls`
+Results: TypeAlias = Any  # CTranslate2's results, with the fields of `models.stt.whisper.calls`
 
 
 class CudaWhisperEngine(WholeWindowEngine):
@@ -65,9 +65,11 @@ class CTranslateWhisper(LoadedNetwork):
     def stack(self, states: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(states))
 
-    def detect_language(self, states: Tensor) -> Results:
+    def detect_language(self, states: Tensor) -> list[list[tuple[str, float]]]:
         """Ranks language tokens by probability, likeliest first, for states [n, 1500, width]."""
-        return self._loaded().detect_language(self._shared(states))
+        rankings: list[list[tuple[str, float]]]
+        rankings = self._loaded().detect_language(self._shared(states))
+        return rankings
 
     def generate(
         self,
@@ -83,9 +85,23 @@ class CTranslateWhisper(LoadedNetwork):
             raise CallAbandoned
         return self._loaded().generate(self._shared(states), prompts, **options)
 
-    def align(self, states: Tensor, *arguments: Any, **options: Any) -> Results:
+    def align(
+        self,
+        states: Tensor,
+        start_sequence: Sequence[int],
+        texts: Sequence[Sequence[int]],
+        frames: int,
+        *,
+        median_filter_width: int,
+    ) -> Results:
         """Aligns the tokens of texts by the decoder's attention to states [n, 1500, width]."""
-        return self._loaded().align(self._shared(states), *arguments, **options)
+        return self._loaded().align(
+            self._shared(states),
+            start_sequence,
+            texts,
+            frames,
+            median_filter_width=median_filter_width,
+        )
 
     def _shared(self, values: Tensor) -> Any:
         """Shares a tensor with CTranslate2, which computes in a stream of its own."""

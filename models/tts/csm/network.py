@@ -179,6 +179,7 @@ class _Speech:
         self._cache.early_initialization(
             rows, config.num_key_value_heads, config.head_dim, dtype, device
         )
+        # After the last input of each row.
         self.state = torch.zeros((rows, config.hidden_size), dtype=dtype, device=device)
         self.length = torch.zeros(rows, dtype=torch.long, device=device)  # inputs of each row
         keys_and_values = [part for layer in self._layers for part in (layer.keys, layer.values)]

@@ -32,7 +32,7 @@ _TABLES = load_yaml(PhonemeTables, "kokoro_phonemes")
 
 SYMBOL_IDS = _TABLES.symbols  # rows of the embedding by symbol; 0 is the pad at both ends
 ESPEAK_VOICES = {"pt": "pt-br"}  # voices that Kokoro was trained with, if not the language's own
-WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})  # whose libraries have permissive licences
+WITHOUT_ESPEAK = frozenset({"ar", "en", "ja", "zh"})  # languages whose phonemes need no GPL library
 _NEAREST = str.maketrans(_TABLES.nearest)
 
 

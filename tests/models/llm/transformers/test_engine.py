@@ -185,7 +185,7 @@ async def test_the_prefix_cache_is_used_only_for_prompts_of_the_same_owner(
     search = cache.search_prefix_match
 
     def spied(request_id: str, prompt_ids: list[int]) -> int:
-        found.append(search(request_id, prompt_ids))
+        found.append(search(request_id=request_id, prompt_ids=prompt_ids))
         return found[-1]
 
     monkeypatch.setattr(cache, "search_prefix_match", spied)
