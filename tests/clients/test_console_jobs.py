@@ -112,7 +112,7 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     run(page, "(button('Cancel 0.wav').focus(), true)")
     asyncio.run(do_next(services))
     wait_until(page, "button('Delete 0.wav')")
-    # Its row was drawn anew, with other buttons.
+    # The row of a completed job has other buttons.
     assert run(page, "named(document.activeElement)") == "Show the result of 0.wav"
     press(page, "Show the result of 0.wav")
     wait_until(page, "all('.word').length > 10")
