@@ -90,8 +90,8 @@ test: dev clients servers tested-weights pages ## Set up and run the tests; ARGS
 test-slow: dev clients servers tested-weights pages ## Run the slow tests that `make test` skips
 	@SLOW=1 tools/tests.sh $(BIN)/python $(ARGS)
 
-test-chaos: dev clients servers tested-weights pages ## Run the tests in another order, with delayed threads; SEED repeats a run
-	@CHAOS_SEED=$(or $(SEED),$(shell date +%s)) tools/tests.sh $(BIN)/python -p tests.chaos $(ARGS)
+test-chaos: dev clients servers tested-weights pages ## Run the tests in another order, with delayed threads; CHAOS_SEED repeats a run
+	@CHAOS_SEED=$(or $(CHAOS_SEED),$(shell date +%s)) tools/tests.sh $(BIN)/python -p tests.chaos $(ARGS)
 
 fuzz: dev ## Fuzz each API operation with FUZZ_EXAMPLES random requests
 	@FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),200) $(BIN)/python -m pytest tests/api/test_openapi.py $(ARGS)

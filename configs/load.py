@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 def load_yaml(shape: type[T] | TypeAdapter[T], name: str) -> T:
-    """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`. `like:
-    tts/kokoro` adds missing fields from that file, which has no `like` itself. Raises
+    """Reads `configs/<name>.yaml`, or a path ending in .yaml, and validates it as `shape`. A field
+    `like: tts/kokoro` adds missing fields from that file, which has no `like` itself. Raises
     FileNotFoundError, which lists the existing files, or pydantic.ValidationError."""
     adapter: TypeAdapter[T]
     adapter = shape if isinstance(shape, TypeAdapter) else adapter_of(cast(Any, shape))

@@ -30,7 +30,7 @@ _delays = random.Random(SEED)
 def pytest_configure() -> None:
     """Delays the threads' work of all event loops of this process."""
     if LONGEST_DELAY_S:
-        vars(asyncio)["BaseEventLoop"].run_in_executor = _run_late
+        asyncio.BaseEventLoop.run_in_executor = _run_late  # type: ignore[assignment,method-assign]
 
 
 def pytest_report_header() -> str:

@@ -58,7 +58,8 @@ def expect_waiting(session: Session, now: datetime, work: VoiceWorkConfig) -> No
 
 
 def delete_failed_voices(session: Session, finished_before: datetime) -> int:
-    """Deletes some voices that failed earlier, and expires their files; returns how many."""
+    """Deletes up to AT_ONCE voices that failed before `finished_before`, and expires their files;
+    returns how many."""
     query = (
         select(Voice)
         .where(Voice.status == "failed", col(Voice.finished_at) < finished_before)

@@ -1,4 +1,5 @@
-"""The login link of a service that is alone on its machine."""
+"""The accounts of the operator's commands, and the login link of a service that is alone on its
+machine."""
 
 from configs.environment import serves_only_this_machine
 from configs.load import load_yaml
@@ -12,6 +13,7 @@ SET_PASSWORD = ("set-password", "--new-email", "you@example.com")
 
 
 def accounts_of(database: Database, settings: Settings) -> Accounts:
+    """Makes the accounts service with the plans of `configs/plans.yaml`."""
     return Accounts(database, settings.secrets, load_yaml(PlansConfig, "plans"))
 
 

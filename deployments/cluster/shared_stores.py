@@ -29,8 +29,8 @@ async def open_database(
     settings: Settings, *, accept: bool = False, in_cluster: bool = False
 ) -> Database:
     """Migrate the database, and check that its secrets and its file store are those of the
-    settings. `accept` stores the fingerprints of the settings instead. Raises SettingsError if they
-    differ, or if there is a `stores_problem` `in_cluster`, and DatabaseError."""
+    settings. `accept` stores the fingerprints of the settings instead. Raises DatabaseError, or
+    SettingsError if they differ or, with `in_cluster`, if there is a `stores_problem`."""
     if in_cluster and (problem := await asyncio.to_thread(stores_problem, settings)):
         raise SettingsError(problem)
     if not accept:

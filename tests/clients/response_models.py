@@ -113,7 +113,7 @@ def missing(parts: list[Any]) -> list[str]:
 async def converse(
     url: str, row: Socket, names: dict[str, str], recording: str
 ) -> list[str] | None:
-    """The events up to the last, which may not come."""
+    """Returns the events up to the last; None if that does not come within SOCKET_S."""
     path = f"{url.replace('http', 'ws', 1)}{fill(row.path, names)}?{row.query}"
     headers = {name: fill(value, names) for name, value in row.headers.items()}
     seen: list[str] = []

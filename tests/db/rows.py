@@ -3,6 +3,7 @@
 from typing import Any
 
 from sqlalchemy.sql.dml import UpdateBase
+from sqlmodel import Session
 from sqlmodel.sql.expression import SelectOfScalar
 
 from db.database import Database
@@ -15,4 +16,8 @@ async def rows(database: Database, query: SelectOfScalar[Any]) -> list[Any]:
 
 async def execute(database: Database, statement: UpdateBase) -> None:
     """Run an update, insertion or deletion in a transaction of its own."""
-    await database.run(lambda session: session.connection().execute(statement) and None)
+
+    def run(session: Session) -> None:
+        session.connection().execute(statement)
+
+    await database.run(run)

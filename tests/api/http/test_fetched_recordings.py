@@ -1,4 +1,5 @@
-"""Recordings by their address: a slow server keeps no place of a route from others."""
+"""Recordings by their address: only allowed addresses are fetched, and a slow server keeps no place
+of a route from others."""
 
 import asyncio
 from collections.abc import AsyncIterator

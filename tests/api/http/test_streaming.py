@@ -13,7 +13,7 @@ from api.http import streaming
 from api.http.errors import ApiError
 from api.http.streaming import BASE64_STEP, Base64Json, EventStream, error_frame
 from api.native.chat.completions import DONE, CompletionFrames, answer_body
-from models.llm.base import GenerationDelta, TokenUsage
+from models.llm.base import GenerationDelta
 from pipelines.chat.pipeline import Completion
 from tests.patience import PATIENCE_S
 from tests.pipelines.storage.on_disk import written
@@ -21,15 +21,11 @@ from tests.pipelines.storage.on_disk import written
 Message = MutableMapping[str, Any]
 
 
-def completion(*, is_new: bool = False) -> Completion:
+def completion() -> Completion:
     fields = SimpleNamespace(
         id="chatcmpl-1",
         created=1_700_000_000,
         model="svc/echo",
-        is_new=is_new,
-        chat_id="some-chat",
-        whole_usage=TokenUsage(3, 4),
-        marks=None,
     )
     return cast(Completion, fields)
 

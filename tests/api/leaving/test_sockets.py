@@ -68,7 +68,7 @@ async def test_a_client_that_leaves_unread_audio_behind_is_noticed(
     site: LeavingSite, leave: str
 ) -> None:
     await site.forget()
-    site.steps.slowness = 100.0  # a call takes 6 s
+    site.steps.slowness = 300.0  # a call takes 18 s
     try:
         headers = {"Authorization": f"Bearer {site.server.key}"}
         query = "encoding=linear16&sample_rate=16000"

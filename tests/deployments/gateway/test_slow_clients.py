@@ -133,7 +133,7 @@ async def test_a_response_waits_for_its_reader_only_for_a_total_time(
 
 
 async def send_until_aborted(client: socket.socket, trickle: bytes) -> None:
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionError):
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 await asyncio.to_thread(client.sendall, trickle)

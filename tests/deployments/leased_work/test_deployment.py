@@ -63,7 +63,7 @@ async def workspace(backend: VoiceBackend) -> VoiceBackend:
 
 async def working_pids(backend: VoiceBackend) -> set[int]:
     """Process ids of the two workers of a voice, one per core, once both have run a trial."""
-    async with asyncio.timeout(4 * PATIENCE_S):  # a job has only the time that no other wants
+    async with asyncio.timeout(PATIENCE_S):
         while len(found := {pid for _, pid in notes(backend.folder, "trial")}) < 2:
             await asyncio.sleep(0.1)
     return found

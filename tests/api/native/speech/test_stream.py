@@ -187,6 +187,19 @@ async def call(
     await app(scope_of(sent), receive, send)
 
 
+async def test_an_unknown_voice_name_is_refused_with_a_hint(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    body = {"text": TEXT, "voice": "nobody"}
+    (line,) = lines_of(await stream(client, auth, **body))
+    assert line["type"] == "error"
+    answer = await client.post("/tts-synthesize", json=body, headers=auth)
+    assert answer.status_code == 404, answer.text
+    for error in (line, answer.json()):
+        assert error["error"] == "voice_not_found"
+        assert "GET /default-voices" in error["message"]
+
+
 class FailsAt(VoicedSpeaker):
     """Raises `error` in the call with this number, counted from 0."""
 

@@ -157,6 +157,17 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
             id="an echo leaves the agent speaking",
         ),
         pytest.param(
+            [began("r1"), START, STOP, final("Wait, stop.")],
+            [
+                STARTED,
+                "Interrupt r1",
+                *COMMITTED,
+                "SetTranscript item1 Wait, stop. 1000",
+                "Respond None",
+            ],
+            id="words interrupt the agent at their end",
+        ),
+        pytest.param(
             [began("r1"), START, ended("r1"), STOP, final("Thank you.")],
             [STARTED, *COMMITTED, "SetTranscript item1 Thank you. 1000", "Respond None"],
             id="a turn is announced late when the agent has ended meanwhile",
