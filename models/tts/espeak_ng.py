@@ -8,7 +8,7 @@ before it is used.
 import ctypes
 import re
 from collections.abc import Generator
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 from threading import Lock
 
@@ -19,6 +19,7 @@ from configs.load import load_yaml
 from configs.schema.models.tts import EspeakConfig
 from models.audio import AudioChunk, Pcm
 from models.errors import EngineError, UnsupportedFeature, UnsupportedLanguage
+from models.registry import once
 from models.tts.arabic import with_vowels
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.english import with_letters
@@ -167,7 +168,7 @@ def espeak_installed() -> bool:
     return find_spec("espeakng_loader") is not None
 
 
-@cache
+@once  # the library is global: two first calls at once would initialise it while it reads
 def espeak_library() -> EspeakLibrary:
     """Return the library of this process. Raises UnsupportedFeature if it is not installed."""
     try:
