@@ -32,7 +32,7 @@ _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SE
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 # "COP28", "PHP 8.3", "RON 95" and "TRY 3 TIMES" have no currency.
-_NO_CODE = r"(?:COP[ ]?\d\d?|PHP[ ]?\d(?:\.\d|(?:\.\d\d?){2})?|RON[ ]?(?:9[158]|100))(?!\d|[.,]\d)"
+_NO_CODE = r"(?:COP[ ]?\d\d?|PHP[ ]?\d(?:\.\d|(?:\.\d\d?){2})?|RON[ ]?(?:9[158]|100))(?!\d|[.,]\d|[ ]?(?:mill|bill|trill|mil|bn|[mMkK]n?\b))"
 _NO_CODE += r"|(?:TRY|MAD|PEN|BOB|COP)[ ]\d\d?[ ][A-Z]{2}"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
@@ -115,7 +115,7 @@ _VERSION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
-_DICTATED = re.compile(r"(?!(?:19|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
+_DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
