@@ -31,9 +31,8 @@ _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
-# "COP28", "PHP 8.3", "RON 95" and "TRY 3 TIMES" have no currency.
-_NO_CODE = r"(?:COP[ ]?\d\d?|PHP[ ]?\d(?:\.\d|(?:\.\d\d?){2})?|RON[ ]?(?:9[158]|100))(?!\d|[.,]\d|[ ]?(?:mill|bill|trill|mil|bn|[mMkK]n?\b))"
-_NO_CODE += r"|(?:TRY|MAD|PEN|BOB|COP)[ ]\d\d?[ ][A-Z]{2}"
+# "COP28" and "PHP 8.3" have no currency.
+_NO_CODE = r"(?:COP[1-3]\d|PHP[ ]?\d(?:\.\d){1,2})(?![\w,]|\.\d|[ ](?:[mbt]il|mn|bn|[mbk]\b))"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
 
