@@ -114,6 +114,7 @@ _VERSION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
+SHORTEST_TELEPHONE = 6  # shorter numbers after "phone" and the like are mostly prices and models
 _DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
@@ -304,7 +305,8 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         if len(number) < 4 and is_code and text[end : end + 1].isalpha():
             return words.integer(number), end
     if _DICTATED.fullmatch(match["digits"]) and not symbol and words.dictated_end.match(text, end):
-        if words.dictated_before.search(text, max(0, match.start() - 60), match.start()):
+        before = words.dictated_before.search(text, max(0, match.start() - 60), match.start())
+        if before and (len(number) >= SHORTEST_TELEPHONE or not before[1]):
             return words.digits(number), end
     if len(number) > LONGEST_NUMBER and number.isdecimal() and not match["digits"].isdecimal():
         return words.minus * bool(sign) + words.integer(number, longest=LONGEST_GROUPED_NUMBER), end
