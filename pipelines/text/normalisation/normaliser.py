@@ -116,6 +116,8 @@ _VERSION_BEFORE = re.compile(
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
 SHORTEST_TELEPHONE = 6  # shorter numbers after "phone" and the like are mostly prices and models
 _DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
+# Unlike Dutch "t/m" for "up to", and alternatives such as "cm/mm"
+_RATE = re.compile(r"(?!t/m$)(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB|cl|kg)$)[^/]+)")
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
@@ -354,7 +356,7 @@ def _say_counted(
     after = None if words.not_unit.match(text, end) else _UNIT_AFTER.match(text, end)
     if after and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
-    if after and len(after[1]) > len("t/m"):  # Dutch for "up to"
+    if after and _RATE.fullmatch(after[1]):
         above, _, below = after[1].partition("/")
         if (unit := words.unit(above)) and words.unit(below):
             if per := divisor(below, "1", words):
