@@ -32,7 +32,8 @@ _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SE
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
 # "COP28" and "PHP 8.3" have no currency.
-_NO_CODE = r"(?:COP[1-3]\d|PHP[ ]?\d(?:\.\d){1,2})(?![\w,]|\.\d|[ ](?:[mbt]il|mn|bn|[mbk]\b))"
+_NO_CODE = r"(?:COP[1-3]\d|PHP[ ]?\d(?:(?:\.|[ ]point[ ])\d){1,2})"
+_NO_CODE += r"(?![\w,]|\.\d|[ ](?:[mbt]r?il|mn|bn|[mbk]\b))"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
 
@@ -115,9 +116,9 @@ _VERSION_BEFORE = re.compile(
 )
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
 SHORTEST_TELEPHONE = 6  # shorter numbers after "phone" and the like are mostly prices and models
-_DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
-# Unlike Dutch "t/m" for "up to", and alternatives such as "cm/mm"
-_RATE = re.compile(r"(?!t/m$)(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB|cl|kg)$)[^/]+)")
+_DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # no year, no round amount
+# Unlike Dutch "t/m" for "up to", "A/B", and alternatives such as "cm/mm"
+_RATE = re.compile(r"(?=.{4})(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB|cl|kg)$)[^/]+)")
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
