@@ -147,8 +147,12 @@ def _with_thousands(
             return end, number
         rest_end, rest = end + 1, 0  # "dix mille"
     total = number * SCALE + rest
-    is_whole = _plain(words[rest_end : rest_end + 1]) not in _scales(language)
-    if is_whole and _plain(words[at:rest_end]) == _plain_name(names.read(str(total), "cardinal")):
+    before = words[at - 1].word.casefold() if at else ""  # "one million two hundred thousand"
+    after = _plain(words[rest_end : rest_end + 1])
+    is_part = {before, after} & _scales(language) or before in numbers
+    if is_part or (rest == 0 and after in numbers):
+        return end, number
+    if _plain(words[at:rest_end]) == _plain_name(names.read(str(total), "cardinal")):
         return rest_end, total
     return end, number
 
@@ -172,8 +176,8 @@ def _plain_name(name: str) -> str:
 
 @lru_cache(maxsize=128)
 def _scales(language: str) -> frozenset[str]:
-    """Returns the words for thousands, millions and billions, such as "tysiąc" and "tysięcy"."""
-    counts = (count * SCALE**power for count in (1, 2, 5) for power in (1, 2, 3))
+    """Returns the words for thousands and above, such as "tysiąc", "tysięcy" and "करोड़"."""
+    counts = (count * scale for count in (1, 2, 5) for scale in (SCALE, 10**6, 10**7, 10**9))
     names = (words_for(language).read(str(count), "cardinal") for count in counts)
     return frozenset(_plain_name(name).rpartition(" ")[2] for name in names)
 

@@ -31,9 +31,9 @@ _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
 _CODES += "|MYR|PHP|VND|ZAR|EGP|MAD|NGN|ILS|TRY|CZK|HUF|RON|BGN|ISK|UAH|KZT|PKR|BDT|LKR|JMD|XAF|XOF"
-# "COP28", "PHP 8.3", "RON 95" and "TRY 3 TIMES" have no currency.
-_NO_CODE = r"(?:COP[ ]?\d\d?|PHP[ ]?\d(?:\.\d|(?:\.\d\d?){2})?|RON[ ]?(?:9[158]|100))(?!\d|[.,]\d)"
-_NO_CODE += r"|(?:TRY|MAD|PEN|BOB|COP)[ ]\d\d?[ ][A-Z]{2}"
+# "COP28" and "PHP 8.3" have no currency.
+_NO_CODE = r"(?:COP[1-3]\d|PHP[ ]?\d(?:(?:\.|[ ]point[ ])\d){1,2})"
+_NO_CODE += r"(?![\w,]|\.\d|[ ](?:[mbt]r?il|mn|bn|[mbk]\b))"
 _SYMBOLS = "".join(symbol for symbol in _CURRENCIES if len(symbol) == 1)
 _LONGER = "|".join(re.escape(mark) for mark in _CURRENCIES if len(mark) > 1 and not mark.isalpha())
 
@@ -115,7 +115,10 @@ _VERSION_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
-_DICTATED = re.compile(r"(?!(?:19|20)\d\d$)(?!\d+00$)\d{4,15}")  # neither a year nor a round amount
+SHORTEST_TELEPHONE = 6  # shorter numbers after "phone" and the like are mostly prices and models
+_DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # no year, no round amount
+# Unlike Dutch "t/m" for "up to", "A/B", and alternatives such as "cm/mm"
+_RATE = re.compile(r"(?=.{4})(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB|cl|kg)$)[^/]+)")
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
@@ -305,7 +308,8 @@ def _say_number(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
         if len(number) < 4 and is_code and text[end : end + 1].isalpha():
             return words.integer(number), end
     if _DICTATED.fullmatch(match["digits"]) and not symbol and words.dictated_end.match(text, end):
-        if words.dictated_before.search(text, max(0, match.start() - 60), match.start()):
+        before = words.dictated_before.search(text, max(0, match.start() - 60), match.start())
+        if before and (len(number) >= SHORTEST_TELEPHONE or not before[1]):
             return words.digits(number), end
     if len(number) > LONGEST_NUMBER and number.isdecimal() and not match["digits"].isdecimal():
         return words.minus * bool(sign) + words.integer(number, longest=LONGEST_GROUPED_NUMBER), end
@@ -353,7 +357,7 @@ def _say_counted(
     after = None if words.not_unit.match(text, end) else _UNIT_AFTER.match(text, end)
     if after and (unit := words.unit(after[1])):
         return words.count(number, unit), after.end()
-    if after and len(after[1]) > len("t/m"):  # Dutch for "up to"
+    if after and _RATE.fullmatch(after[1]):
         above, _, below = after[1].partition("/")
         if (unit := words.unit(above)) and words.unit(below):
             if per := divisor(below, "1", words):

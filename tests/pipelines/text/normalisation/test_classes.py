@@ -2,7 +2,8 @@
 
 Each table of `classes/` has lines with "changed" or "left", a language, a text and its spoken form,
 and in `reports.tsv` the class, which came from public reports. The texts were written before the
-rules, and the spoken forms of those that are left before the rules too.
+rules, and the spoken forms of those that are left before the rules too; `reviewed.tsv` has texts
+that the first rules broke.
 """
 
 from collections import Counter
