@@ -172,6 +172,14 @@ def test_each_setting_is_listed_with_its_meaning() -> None:
     assert sorted(name for name in names if f"`{name}`" not in OPERATING) == []
 
 
+def test_each_page_of_a_server_names_its_port_variable() -> None:
+    for program in (PROJECT_DIR / "docs" / "examples").iterdir():
+        for name in re.findall(r"\w+_PORT", program.read_text()):
+            texts = [text for text in TEXTS.values() if f"docs/examples/{program.name}" in text]
+            assert texts, program.name
+            assert all(f"`{name}`" in text for text in texts), (program.name, name)
+
+
 def test_each_key_of_admission_control_is_listed() -> None:
     admission = yaml.safe_load((CONFIGS_DIR / "admission.yaml").read_text())
     keys = admission.keys() | admission["slow_clients"].keys()

@@ -79,6 +79,10 @@ async function* printed(texts) {
 }
 
 const [path, voice = "Heart Fast"] = process.argv.slice(2);
+if (!path) {
+  console.error("usage: ANTIPHON_KEY=sk_… node chat.mjs FILE.pcm [VOICE]");
+  process.exit(1);
+}
 const file = createWriteStream(path); // in place of a loudspeaker
 const question = [{ role: "user", content: "Tell me in three sentences how bread is made." }];
 await speak(printed(chat(question)), voice, (pcm) => file.write(pcm));

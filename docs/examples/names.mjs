@@ -4,6 +4,10 @@ import { readFile, writeFile } from "node:fs/promises";
 const service = process.env.SERVICE ?? "http://127.0.0.1:8000";
 const authorization = `Bearer ${process.env.ANTIPHON_KEY}`;
 const file = process.argv[2];
+if (!file) {
+  console.error("usage: ANTIPHON_KEY=sk_… node names.mjs FILE.mp3");
+  process.exit(1);
+}
 const text = "Dr. Quixbury restarted Nginx at 2:30pm, and paid $12 for it.";
 const entries = [
   { grapheme: "Nginx", alias: "engine X" },

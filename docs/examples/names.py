@@ -16,6 +16,8 @@ ENTRIES: list[Pronunciation] = [
     {"grapheme": "Quixbury", "phoneme": "ˈkwɪksbəri", "alias": "Quicksberry"},
 ]
 
+if len(sys.argv) != 2:
+    sys.exit("usage: ANTIPHON_KEY=sk_… python names.py FILE.mp3")
 file = Path(sys.argv[1])
 with Antiphon(os.environ.get("SERVICE"), os.environ["ANTIPHON_KEY"]) as client:
     ids = {entry["name"]: entry["id"] for entry in client.dictionaries()["data"]}

@@ -6,6 +6,10 @@ import { createServer as createHttp } from "node:http";
 import { createServer as createHttps } from "node:https";
 
 const secret = process.env.SECRET;
+if (!secret) {
+  console.error("usage: SECRET=whsec_… node webhook_receiver.mjs [CERTIFICATE.pem KEY.pem]");
+  process.exit(1);
+}
 const seen = new Set(); // in your database: a message may come twice
 
 // Throws unless `body`, the bytes as they came, is a message of the service.

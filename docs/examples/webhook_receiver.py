@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping
 
 PORT = int(os.environ.get("HOOK_PORT", "9443"))
+USAGE = "usage: SECRET=whsec_… python3 webhook_receiver.py [CERTIFICATE.pem KEY.pem]"
+SECRET = os.environ.get("SECRET") or sys.exit(USAGE)
 seen: set[str] = set()  # in your database: a message may come twice
 
 
@@ -38,7 +40,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         try:
-            verify(self.headers, body, os.environ["SECRET"])
+            verify(self.headers, body, SECRET)
         except ValueError as error:
             self.send_error(400, str(error))
             return

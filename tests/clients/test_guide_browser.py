@@ -1,4 +1,4 @@
-"""The guide in Chromium: its search and themes work under the policy of its pages."""
+"""The guide and the reference in Chromium: search, themes, and the width of a telephone."""
 
 from collections.abc import Iterator
 
@@ -54,6 +54,23 @@ def test_the_search_finds_pages_without_leaving_the_service(
     page.command("Page.navigate", url=found[0])
     wait_until(page, "document.readyState === 'complete' && location.pathname.includes('/guide/')")
     assert run(page, "refused") == []
+
+
+def test_a_search_for_audiobooks_lists_the_task_first(page: Page, tone_server: Server) -> None:
+    show(page, tone_server, "guide/operating.html")
+    page.call(SEARCH, "audiobook")
+    found = wait_until(page, f"{FOUND}.length && {FOUND}")
+    assert "/guide/tasks/long.html" in found[0], found
+
+
+def test_the_reference_is_not_wider_than_a_telephone(page: Page, tone_server: Server) -> None:
+    screen = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.command("Emulation.setDeviceMetricsOverride", **screen)
+    show(page, tone_server, "docs")
+    wait_until(page, "document.querySelector('.opblock') !== null")
+    widest = "Math.max(document.documentElement.scrollWidth, innerWidth)"
+    assert run(page, widest) == 390
+    page.command("Emulation.clearDeviceMetricsOverride")
 
 
 def test_it_is_light_or_dark_as_the_system_is(page: Page, tone_server: Server) -> None:

@@ -124,6 +124,21 @@ def test_names_are_spoken_by_the_dictionary_that_the_program_makes(
     assert "heard: " in output and file.stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["chat.mjs", "names.mjs", "names.py", "webhook_receiver.mjs", "webhook_receiver.py"],
+)
+def test_a_program_without_what_it_needs_shows_its_usage(name: str) -> None:
+    done = subprocess.run(
+        [*interpreter(name), str(EXAMPLES / name)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT_DIR)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(rf"usage: .*{re.escape(name)}.*\n", done.stderr)
+
+
 def test_the_programs_of_the_first_page_speak_listen_and_chat(
     tone_server: Server, tmp_path: Path
 ) -> None:
