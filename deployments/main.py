@@ -38,6 +38,7 @@ from deployments.cluster.readiness import ask, local_url, readyz
 from deployments.cluster.shared_stores import check_secrets, check_wyoming_key, open_database
 from deployments.default_chat.arrival import ModelArrival
 from deployments.default_chat.choice import resolved
+from deployments.replicas.choice import is_here
 from deployments.rollout import serve_config
 from deployments.rollout.check import application_problems, option_problems, resource_problems
 from deployments.rollout.deploy import GB, memory_warning
@@ -154,7 +155,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
         announce(speaks, settings, dashboard, started)
-        show_notes(config, free)
+        show_notes(config, free, settings)
         show_key(first_key)
         first_key = None
         if voice is not None:
@@ -287,6 +288,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     url = local_url(settings)
     say(f"{BRAND} {what} after {time.monotonic() - started:.1f} s")
     say(f"  Service    {url}")
+    if url != "http://127.0.0.1:8000":  # the default of clients
+        say(f"             For `antiphon` and the examples: export ANTIPHON_URL={url}")
     if settings.public_url != url:
         say(f"  Public     {settings.public_url}")
     show_console(settings)
@@ -325,14 +328,18 @@ def show_console(settings: Settings) -> None:
 def operator_command(settings: Settings, *arguments: str) -> str:
     """Return a shell command for this service: with the variables that determine its data and its
     address, except those that may contain passwords."""
-    values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
-    variables = [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
+    variables = own_variables(settings)
     script = Path(sys.executable).with_name("antiphon")
     program = str(script) if script.exists() else "antiphon"
     return shlex.join([*(["env", *variables] if variables else ()), program, *arguments])
 
 
-def show_notes(config: serve_config.Config, free: int) -> None:
+def own_variables(settings: Settings) -> list[str]:
+    values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
+    return [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
+
+
+def show_notes(config: serve_config.Config, free: int, settings: Settings) -> None:
     """Print which chat models answer, which one is coming, and which better ones fit in the memory
     that was `free` before the start (bytes). A configuration's problem is reported when the model
     is loaded."""
@@ -341,10 +348,10 @@ def show_notes(config: serve_config.Config, free: int) -> None:
         for entry in serve_config.entries(application):
             if entry["name"] in chat:
                 with suppress(EngineError, OSError, ValueError, YAMLError):
-                    _show_chat(entry, free / GB)
+                    _show_chat(entry, free / GB, own_variables(settings))
 
 
-def _show_chat(entry: dict[str, Any], free_gb: float) -> None:
+def _show_chat(entry: dict[str, Any], free_gb: float, variables: list[str]) -> None:
     chosen = ModelUserConfig.model_validate(entry.get("user_config") or {})
     for model in chosen.models:
         shape = CHAT.read(model)
@@ -361,10 +368,11 @@ def _show_chat(entry: dict[str, Any], free_gb: float) -> None:
     if chat_model() == AUTO and chosen.wanted != best.model:
         say(f"             Chosen because only {free_gb:.1f} GB of memory were free: a better one")
         say(f"             needs {options.own_gb + best.free_gb:g} GB ({best.model})")
-    better = [option.model for option in options.better if options.fits(option, free_gb)]
-    if better:
-        commands = " or ".join(f"CHAT_MODEL={name}" for name in better)
-        say(f"             Better, if the model hub is reachable: {commands} make run")
+    better = [option.model for option in options.better_than(chosen.wanted, free_gb)]
+    for name in sorted(better, key=is_here, reverse=True):  # those that need no download first
+        where = "and on this machine" if is_here(name) else "if it can be downloaded"
+        command = shlex.join([*variables, f"CHAT_MODEL={name}"])
+        say(f"             Better, {where}: {command} make run")
 
 
 def show_key(first_key: str | None) -> None:

@@ -25,7 +25,9 @@ WITHOUT_SERVER = (
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
-    "--url", envvar="ANTIPHON_URL", help="URL of the service. Default: http://127.0.0.1:8000."
+    "--url",
+    envvar="ANTIPHON_URL",
+    help="URL of the service. Default: that of `antiphon login`, or this machine's PORT, or 8000.",
 )
 @click.option("--key", envvar="ANTIPHON_KEY", help="API key. Default: the key of `antiphon login`.")
 @click.version_option(__version__, message="%(prog)s %(version)s")

@@ -51,6 +51,12 @@ def store(url: str, key: str) -> None:
         target.write(text)
 
 
+def default_url() -> str:
+    """Return the address of a service on this machine that was started with the same PORT."""
+    port = os.environ.get("PORT")
+    return f"http://127.0.0.1:{port}" if port else DEFAULT_URL
+
+
 class ServiceClient:
     """Sends requests with the user's key. A failure ends the program with one sentence."""
 
@@ -58,7 +64,7 @@ class ServiceClient:
 
     def __init__(self, url: str | None, key: str | None, as_json: bool) -> None:
         login = stored() if url is None or key is None else {}
-        self.url = (url or login.get("url") or DEFAULT_URL).rstrip("/")
+        self.url = (url or login.get("url") or default_url()).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise click.UsageError(f"--url: {self.url} must start with http:// or https://")
         # A stored key is sent only to the service that issued it.

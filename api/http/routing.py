@@ -111,7 +111,7 @@ def require_scopes(
     if missing := tuple(scope for scope in scopes if scope not in principal.scopes):
         authenticator.note_missing_scopes(principal, missing)
         noun = "scope" if len(missing) == 1 else "scopes"
-        message = f"the API key lacks the {noun} {', '.join(map(repr, missing))}"
+        message = f"the API key or token lacks the {noun} {', '.join(map(repr, missing))}"
         raise ApiError("insufficient_scope", message)
 
 

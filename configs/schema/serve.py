@@ -53,6 +53,14 @@ class DefaultChatConfig(StrictModel):
     def fits(self, option: DefaultChatModel, free_gb: float) -> bool:
         return self.own_gb + option.free_gb <= free_gb
 
+    def better_than(self, model: str, free_gb: float) -> list[DefaultChatModel]:
+        """Return the models that fit and are better than `model`, the best last. A model that is
+        not in the lists is compared with `better` only."""
+        ranked = [*reversed(self.models), *self.better]
+        names = [option.model for option in ranked]
+        rank = names.index(model) + 1 if model in names else len(self.models)
+        return [option for option in ranked[rank:] if self.fits(option, free_gb)]
+
 
 class ModelsArgs(StrictModel):
     """`args` of the application `models`: the names of its deployments by kind."""

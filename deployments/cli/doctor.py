@@ -48,6 +48,7 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
+ELSEWHERE = "if your service runs elsewhere, set PORT and RAY_DASHBOARD_PORT as it has them"
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
@@ -118,7 +119,8 @@ def check_ports(settings: Settings, in_ray: Callable[[], Applications | None]) -
             if name == "RAY_DASHBOARD_PORT" and in_ray() is not None:
                 free.append(f"{number} is used by the Ray of this service")
                 continue
-            raise Problem(f"{host}:{number}: {problem}; set HOST or {name}")
+            remedy = f"set {'HOST or ' * (name == 'PORT')}{name} to a free one"
+            raise Problem(f"{host}:{number}: {problem}; {remedy}, or {ELSEWHERE}")
         free.append(f"{number} free")
     return ", ".join(free)
 
@@ -160,7 +162,7 @@ def check_service(
 ) -> str:
     answer, applications = ask(), in_ray()
     if answer is None and applications is None:
-        return "does not run"
+        return f"does not run at {local_url(settings)}; {ELSEWHERE}"
     status, body = answer or (0, {})
     if status != HTTPStatus.OK:
         state = f"/readyz is {status}: {body.get('message')}" if answer else "no gateway answers"

@@ -7,7 +7,7 @@ if (!globalThis.WebSocket) {
   console.error(`chat.mjs needs Node 22 or newer, which has WebSocket: this is ${process.version}`);
   process.exit(1);
 }
-const service = process.env.SERVICE ?? "http://127.0.0.1:8000";
+const service = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";
 const key = process.env.ANTIPHON_KEY;
 const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
 

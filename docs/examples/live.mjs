@@ -3,7 +3,8 @@ if (!globalThis.WebSocket) {
   console.error(`live.mjs needs Node 22 or newer, which has WebSocket: this is ${process.version}`);
   process.exit(1);
 }
-const service = (process.env.SERVICE ?? "http://127.0.0.1:8000").replace("http", "ws");
+const url = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";
+const service = url.replace("http", "ws");
 const key = process.env.ANTIPHON_KEY;
 
 // Opens a socket; `receive` gets each message, and a function that sends one.

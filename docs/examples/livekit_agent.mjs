@@ -8,8 +8,9 @@ import { ServerOptions, cli, defineAgent, llm, voice } from "@livekit/agents";
 import * as openai from "@livekit/agents-plugin-openai";
 import { z } from "zod";
 
+const service = process.env.ANTIPHON_URL || process.env.SERVICE || "http://127.0.0.1:8000";
 const where = {
-  baseURL: `${process.env.SERVICE || "http://127.0.0.1:8000"}/openai/v1`,
+  baseURL: `${service}/openai/v1`,
   apiKey: process.env.ANTIPHON_KEY,
 };
 const weather = llm.tool({

@@ -12,8 +12,9 @@ from typing import Any
 from livekit import agents
 from livekit.plugins import openai
 
+SERVICE = os.environ.get("ANTIPHON_URL") or os.environ.get("SERVICE", "http://127.0.0.1:8000")
 WHERE: dict[str, Any] = {
-    "base_url": os.environ.get("SERVICE", "http://127.0.0.1:8000") + "/openai/v1",
+    "base_url": f"{SERVICE}/openai/v1",
     "api_key": os.environ["ANTIPHON_KEY"],
 }
 server = agents.AgentServer()

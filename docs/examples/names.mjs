@@ -1,7 +1,7 @@
 // Names that are pronounced and spelt correctly: ANTIPHON_KEY=sk_… node docs/examples/names.mjs names.mp3
 import { readFile, writeFile } from "node:fs/promises";
 
-const service = process.env.SERVICE ?? "http://127.0.0.1:8000";
+const service = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";
 const authorization = `Bearer ${process.env.ANTIPHON_KEY}`;
 const file = process.argv[2];
 if (!file) {

@@ -19,7 +19,8 @@ ENTRIES: list[Pronunciation] = [
 if len(sys.argv) != 2:
     sys.exit("usage: ANTIPHON_KEY=sk_… python names.py FILE.mp3")
 file = Path(sys.argv[1])
-with Antiphon(os.environ.get("SERVICE"), os.environ["ANTIPHON_KEY"]) as client:
+url = os.environ.get("ANTIPHON_URL", os.environ.get("SERVICE"))
+with Antiphon(url, os.environ["ANTIPHON_KEY"]) as client:
     ids = {entry["name"]: entry["id"] for entry in client.dictionaries()["data"]}
     # A new version, if a dictionary has this name.
     names = client.save_dictionary("Names", ENTRIES, dictionary_id=ids.get("Names"))["id"]

@@ -3,7 +3,7 @@
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 
-const service = process.env.SERVICE ?? "http://127.0.0.1:8000";
+const service = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";
 const PAGES = ["/agent.html", "/captions.html", "/speech.html"];
 const agent = {
   type: "realtime",

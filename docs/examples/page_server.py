@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-SERVICE = os.environ.get("SERVICE", "http://127.0.0.1:8000")
+SERVICE = os.environ.get("ANTIPHON_URL") or os.environ.get("SERVICE", "http://127.0.0.1:8000")
 PORT = int(os.environ.get("PAGE_PORT", "9000"))
 FOLDER = Path(__file__).parent
 AGENT = {

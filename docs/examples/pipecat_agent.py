@@ -26,7 +26,7 @@ from pipecat.transports.websocket.server import (
 )
 from pipecat.workers.runner import WorkerRunner
 
-SERVICE = os.environ.get("SERVICE", "http://127.0.0.1:8000")
+SERVICE = os.environ.get("ANTIPHON_URL") or os.environ.get("SERVICE", "http://127.0.0.1:8000")
 PORT = int(os.environ.get("AGENT_PORT", "8765"))
 KEY = os.environ["ANTIPHON_KEY"]
 INSTRUCTIONS = "You are a concierge. Be brief."

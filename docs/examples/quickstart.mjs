@@ -1,7 +1,7 @@
 // Speaks, transcribes and chats: ANTIPHON_KEY=sk_… node docs/examples/quickstart.mjs
 import { readFile, writeFile } from "node:fs/promises";
 
-const service = process.env.SERVICE ?? "http://127.0.0.1:8000";
+const service = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";
 const authorization = `Bearer ${process.env.ANTIPHON_KEY}`;
 
 async function request(path, body) {

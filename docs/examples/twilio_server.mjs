@@ -1,8 +1,8 @@
 // Answers telephone calls: tells Twilio to connect each call with a voice agent of the service.
-// ANTIPHON_KEY=sk_… SERVICE=https://speech.example.com node docs/examples/twilio_server.mjs
+// ANTIPHON_KEY=sk_… ANTIPHON_URL=https://speech.example.com node docs/examples/twilio_server.mjs
 import { createServer } from "node:http";
 
-const service = process.env.SERVICE ?? "http://127.0.0.1:8000";
+const service = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";
 const session = {
   type: "realtime",
   instructions: "You answer the telephone of a bakery. Greet the caller. Be brief.",

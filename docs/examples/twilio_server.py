@@ -1,6 +1,6 @@
 """Answers telephone calls: tells Twilio to connect each call with a voice agent of the service.
 
-ANTIPHON_KEY=sk_… SERVICE=https://speech.example.com python3 docs/examples/twilio_server.py
+ANTIPHON_KEY=sk_… ANTIPHON_URL=https://speech.example.com python3 docs/examples/twilio_server.py
 """
 
 import http.server
@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from xml.sax.saxutils import quoteattr
 
-SERVICE = os.environ.get("SERVICE", "http://127.0.0.1:8000")
+SERVICE = os.environ.get("ANTIPHON_URL") or os.environ.get("SERVICE", "http://127.0.0.1:8000")
 PORT = int(os.environ.get("CALLS_PORT", "9001"))
 AGENT = {
     "type": "realtime",

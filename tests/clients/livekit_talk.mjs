@@ -1,5 +1,5 @@
-// Talks by text with the agent of docs/examples/livekit_agent.mjs, in place of a room: SERVICE and
-// ANTIPHON_KEY are in its environment. Prints the texts, and the seconds of audio that it was sent.
+// Talks by text with the agent of docs/examples/livekit_agent.mjs, in place of a room. ANTIPHON_URL
+// and ANTIPHON_KEY are in its environment. Prints the texts, and the seconds of audio it was sent.
 import { initializeLogger, voice } from "@livekit/agents";
 import { concierge, ofOneSocket } from "./livekit_agent.mjs";
 

@@ -282,13 +282,13 @@ def test_a_key_with_one_scope_says_in_each_panel_what_it_lacks(
     go(page, "chat")
     fill(page, Message="And chat?")
     press(page, "Send")
-    assert wait_until(page, "failed()").startswith("The API key lacks the scope 'chat'.")
+    assert wait_until(page, "failed()").startswith("The API key or token lacks the scope 'chat'.")
     assert run(page, "labelled('Message').value") == "And chat?"  # can be sent again
     go(page, "account/webhooks")
     assert "lacks the scope 'webhooks'" in wait_until(page, "failed()")
     go(page, "listen/microphone")  # whose refused socket does not say why
     press(page, "Start listening")
-    assert wait_until(page, "failed()").startswith("The API key lacks the scope 'stt'.")
+    assert wait_until(page, "failed()").startswith("The API key or token lacks the scope 'stt'.")
 
 
 def test_keys_have_scopes_and_an_end_and_are_deleted_by_name(page: Page) -> None:

@@ -99,7 +99,7 @@ def test_what_is_wrong_is_shown(page: Page, tone_server: Server) -> None:
         json={"name": "hears and speaks", "scopes": ["stt", "tts"]},
     )
     talk(page, answer.raise_for_status().json()["key"])
-    assert wait_until(page, "failed()").startswith("The API key lacks the scope 'chat'.")
+    assert wait_until(page, "failed()").startswith("The API key or token lacks the scope 'chat'.")
     wait_until(page, IDLE)
     unfold(page)
     fill(page, **{"Tools (JSON)": "[{"})

@@ -85,7 +85,7 @@ async def test_a_key_without_the_scope_opens_no_socket(
     key = await caller.new_key("voices")
     answer = await refusal(caller, dialect, socket, key)
     dialect.check_refusal(answer, "insufficient_scope")
-    assert "the API key lacks the scope" in answer.text
+    assert "the API key or token lacks the scope" in answer.text
 
 
 @sockets(lambda socket: socket.wrong)

@@ -225,6 +225,7 @@ def test_each_start_for_this_machine_alone_links_on_a_terminal(
             monkeypatch.setattr(sys.stdout, "isatty", lambda value=is_terminal: value)
             announce("is ready", settings, "http://dashboard", 0.0)
             output = capsys.readouterr().out
+            assert "export ANTIPHON_URL=http://127.0.0.1:8123\n" in output
             consoles += re.findall(r"^  Console    (.+)$", output, re.MULTILINE)
             assert ("once, within 10 minutes" in output) == (is_alone and is_terminal)
             command = rf"env ANTIPHON_DATA={tmp_path} HOST={host} PORT=8123 \S*antiphon "
@@ -292,10 +293,11 @@ def test_a_stop_ends_although_serve_does_not_answer(monkeypatch: pytest.MonkeyPa
 
 
 def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     config = read_config(PROJECT_DIR / "configs" / "serve_gpu.yaml")
-    show_notes(config, 64 * GB)
+    show_notes(config, 64 * GB, load_settings())
     assert "  Chat       svc/slm-3b-int4, by HuggingFaceTB" in capsys.readouterr().out
     [chat] = [
         entry
@@ -307,7 +309,7 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
     broken.write_text("engine: [")
     for wrong in ({"model": "llm/none"}, {"model": str(broken)}, {"modle": "x"}, None):
         chat["user_config"] = wrong
-        show_notes(config, 64 * GB)
+        show_notes(config, 64 * GB, load_settings())
     assert not capsys.readouterr().out
 
 

@@ -19,7 +19,7 @@ from livekit.agents.voice import io
 from tests.clients.microphone import RATE, Microphone
 
 URL, KEY, FOLDER, KIND = sys.argv[1:5]
-os.environ |= {"SERVICE": URL, "ANTIPHON_KEY": KEY}
+os.environ |= {"ANTIPHON_URL": URL, "ANTIPHON_KEY": KEY}
 sys.path.insert(0, str(Path(__file__).parents[3] / "docs" / "examples"))
 import livekit_agent  # type: ignore[import-not-found]  # noqa: E402
 

@@ -72,7 +72,7 @@ async def talk(url: str) -> list[float]:
 
 async def main() -> dict[str, Any]:
     port = free_port()
-    environment = os.environ | {"SERVICE": URL, "ANTIPHON_KEY": KEY, "AGENT_PORT": str(port)}
+    environment = os.environ | {"ANTIPHON_URL": URL, "ANTIPHON_KEY": KEY, "AGENT_PORT": str(port)}
     if KIND == "of_parts":
         environment["PARTS"] = "1"
     agent = await asyncio.create_subprocess_exec(

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_agent_of_livekit_in_javascript_answers(tone_server: Server) -> None:
     with closing(NodeClients(LIVEKIT)) as node:
-        service = {"SERVICE": tone_server.url, "ANTIPHON_KEY": tone_server.key}
+        service = {"ANTIPHON_URL": tone_server.url, "ANTIPHON_KEY": tone_server.key}
         seen = node.run("livekit_talk.mjs", **service)
     assert seen["texts"] == [["user", "The heron waits."], ["assistant", "The heron waits."]]
     assert seen["seconds"] > 0.3

@@ -58,7 +58,7 @@ def served(services: Services, program: str = "page_server.py") -> Iterator[Page
             program,
             port=port,
             PAGE_PORT=str(port),
-            SERVICE=server.url,
+            ANTIPHON_URL=server.url,
             ANTIPHON_KEY=server.key,
         ),
     ):

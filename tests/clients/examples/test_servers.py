@@ -29,7 +29,7 @@ def test_a_call_is_connected_with_an_agent_that_speaks_first(
     tone_server: Server, suffix: str
 ) -> None:
     port = free_port()
-    variables = {"SERVICE": tone_server.url, "ANTIPHON_KEY": tone_server.key}
+    variables = {"ANTIPHON_URL": tone_server.url, "ANTIPHON_KEY": tone_server.key}
     with running(f"twilio_server{suffix}", port=port, CALLS_PORT=str(port), **variables):
         answer = httpx.post(f"http://127.0.0.1:{port}/", data={"CallSid": "CA1"})
     assert answer.headers["content-type"] == "text/xml"
@@ -43,11 +43,12 @@ def test_a_call_is_connected_with_an_agent_that_speaks_first(
 @LANGUAGES
 def test_a_caller_hears_an_excuse_while_the_service_is_away(suffix: str) -> None:
     port, nothing = free_port(), free_port()
+    # SERVICE is the name that version 1.0.0 documented.
     variables = {"SERVICE": f"http://127.0.0.1:{nothing}", "ANTIPHON_KEY": "sk_no"}
     with running(f"twilio_server{suffix}", port=port, CALLS_PORT=str(port), **variables) as program:
         answer = httpx.post(f"http://127.0.0.1:{port}/")
         assert program.stdout is not None
-        assert "did not create a client secret" in program.stdout.readline()
+        assert f":{nothing} did not create a client secret" in program.stdout.readline()
     assert answer.status_code == 200 and "<Say>" in answer.text
 
 
@@ -106,7 +107,7 @@ def test_the_receiver_is_the_one_that_the_pages_show() -> None:
 def run_example(name: str, server: Server, *arguments: str, folder: Path | None = None) -> str:
     """Its output."""
     command = [*interpreter(name), str(EXAMPLES / name), *arguments]
-    variables = {"SERVICE": server.url, "ANTIPHON_KEY": server.key}
+    variables = {"ANTIPHON_URL": server.url, "ANTIPHON_KEY": server.key}
     done = subprocess.run(
         command, env=os.environ | variables, cwd=folder, capture_output=True, text=True
     )

@@ -442,6 +442,38 @@ def test_a_login_stores_a_private_key_for_that_service_alone(
     assert shell.run("usage").returncode == 3
 
 
+def test_without_a_url_commands_use_the_port_of_the_environment(
+    server: Server, tmp_path: Path
+) -> None:
+    port = server.url.rpartition(":")[2]
+    shell = Shell(tmp_path, PORT=port, ANTIPHON_KEY=server.key)
+    assert "USD of credit" in shell.output("usage")
+    elsewhere = shell.run("--url", "http://127.0.0.1:9", "usage")
+    assert elsewhere.returncode == 4 and b"http://127.0.0.1:9 does not" in elsewhere.stderr
+    shell.environment["PORT"] = "9"
+    shell.environment["ANTIPHON_URL"] = server.url
+    assert "USD of credit" in shell.output("usage")
+    (tmp_path / "antiphon").mkdir()
+    (tmp_path / "antiphon" / "config.toml").write_text(f'url = "{server.url}"\n')
+    del shell.environment["ANTIPHON_URL"]
+    assert "USD of credit" in shell.output("usage")  # by the login
+    shell.environment["PORT"] = "abc"
+    (tmp_path / "antiphon" / "config.toml").unlink()
+    wrong = shell.run("usage")
+    assert wrong.returncode == 2 and b"Invalid port: 'abc'" in wrong.stderr
+
+
+def test_what_a_browser_token_may_not_do_names_keys_and_tokens(
+    server: Server, tmp_path: Path
+) -> None:
+    headers = {"Authorization": f"Bearer {server.key}"}
+    made = httpx.post(f"{server.url}/auth/tokens", json={"scopes": ["tts"]}, headers=headers)
+    shell = Shell(tmp_path, ANTIPHON_URL=server.url, ANTIPHON_KEY=made.json()["token"])
+    refused = shell.run("chat", "Hello.")
+    assert refused.returncode == 1
+    assert b"the API key or token lacks the scope 'chat'" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [

@@ -1,12 +1,14 @@
 """Which chat model `model: auto` stands for."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from configs.settings import PROJECT_DIR
+from configs.settings import PROJECT_DIR, load_settings
+from deployments import main as program
 from deployments.default_chat.choice import resolved
 from deployments.main import show_notes
 from deployments.replicas import choice
@@ -19,10 +21,13 @@ LARGE, MIDDLE, SMALL = "llm/qwen2_5_coder_1_5b", "llm/qwen2_5_coder_0_5b", "llm/
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The models whose weights are on this machine."""
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setenv("PORT", "8123")
     models = {LARGE, MIDDLE, SMALL}
-    monkeypatch.setattr(choice, "is_here", lambda model: model in models)
+    for module in (choice, program):
+        monkeypatch.setattr(module, "is_here", lambda model: model in models)
     monkeypatch.setattr(choice, "free_bytes", lambda: 12 * 10**9)
     monkeypatch.setenv("CHAT_MODEL", "auto")
     return models
@@ -88,7 +93,7 @@ def test_a_model_that_the_operator_names_is_kept(
     entry(config, "Chat")["user_config"] = {"model": "llm/qwen3_8b"}
     monkeypatch.setenv("CHAT_MODEL", MIDDLE)
     assert resolved(config) == config
-    show_notes(config, 64 * GB)
+    show_notes(config, 64 * GB, load_settings())
     assert "CHAT_MODEL is not used: Chat names its model" in capsys.readouterr().out
 
 
@@ -96,11 +101,32 @@ def test_the_start_names_what_answers_what_comes_and_what_is_better(
     here: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here.remove(LARGE)
-    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB)
-    first, second, third = capsys.readouterr().out.splitlines()
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB, load_settings())
+    first, second, third, fourth = capsys.readouterr().out.splitlines()
     assert first.startswith("  Chat       svc/slm-0.5b-q4: 0.5 billion")
     assert second == "  Chat       svc/slm-1.5b-q4 will answer after its download"
-    assert third.endswith("CHAT_MODEL=llm/qwen3_4b or CHAT_MODEL=llm/qwen3_8b make run")
+    assert third.endswith("Better, if it can be downloaded: " + better_command("llm/qwen3_4b"))
+    assert fourth.endswith(better_command("llm/qwen3_8b"))
+
+
+def better_command(model: str) -> str:
+    return f"ANTIPHON_DATA={os.environ['ANTIPHON_DATA']} PORT=8123 CHAT_MODEL={model} make run"
+
+
+def test_the_start_names_first_better_models_that_are_on_the_disk(
+    here: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here |= {"llm/qwen3_8b"}
+    monkeypatch.setenv("CHAT_MODEL", MIDDLE)
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB, load_settings())
+    _, *lines = capsys.readouterr().out.splitlines()
+    named = [(LARGE, "and on this machine"), ("llm/qwen3_8b", "and on this machine")]
+    named += [("llm/qwen3_4b", "if it can be downloaded")]
+    expected = [f"Better, {where}: {better_command(model)}" for model, where in named]
+    assert [line.strip() for line in lines] == expected
+    monkeypatch.setenv("CHAT_MODEL", "llm/qwen3_8b")  # the best
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB, load_settings())
+    assert "Better" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -114,7 +140,9 @@ def test_only_better_models_that_fit_are_named(
     better: str,
 ) -> None:
     monkeypatch.setattr(choice, "free_bytes", lambda: free_gb * GB)
-    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), free_gb * GB)
+    show_notes(
+        resolved(read_config(PROJECT_DIR / "serve_config.yaml")), free_gb * GB, load_settings()
+    )
     notes = capsys.readouterr().out
     assert " ".join(re.findall(r"CHAT_MODEL=(\S+)", notes)) == better
     reason = f"Chosen because only {free_gb}.0 GB of memory were free"

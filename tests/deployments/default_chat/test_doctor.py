@@ -79,7 +79,7 @@ LOADING = (503, {"message": "not ready: STT"})
 @pytest.mark.parametrize(
     ("answer", "in_ray", "line"),
     [
-        (None, None, "does not run"),
+        (None, None, "does not run at http.*; if your service runs elsewhere, set"),
         (None, {}, "is starting: no gateway answers"),
         (
             LOADING,
@@ -119,7 +119,7 @@ def test_the_doctor_knows_a_dashboard_port_of_its_own_ray(
         monkeypatch.setenv("RAY_DASHBOARD_PORT", str(number))
         own = check_ports(settings, dict)
         assert own.endswith(f"free, {number} is used by the Ray of this service")
-        with pytest.raises(Problem, match="already in use.*; set HOST or RAY_DASHBOARD_PORT"):
+        with pytest.raises(Problem, match="; set RAY_DASHBOARD_PORT to .* if your"):
             check_ports(settings, lambda: None)
 
 
