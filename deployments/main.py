@@ -369,8 +369,9 @@ def _show_chat(entry: dict[str, Any], free_gb: float, variables: list[str]) -> N
         say(f"             Chosen because only {free_gb:.1f} GB of memory were free: a better one")
         say(f"             needs {options.own_gb + best.free_gb:g} GB ({best.model})")
     better = [option.model for option in options.better_than(chosen.wanted, free_gb)]
-    for name in sorted(better, key=is_here, reverse=True):  # those that need no download first
-        where = "and on this machine" if is_here(name) else "if it can be downloaded"
+    present = {name: is_here(name) for name in better}  # may read the weights: once
+    for name in sorted(better, key=present.__getitem__, reverse=True):  # without a download first
+        where = "and on this machine" if present[name] else "if it can be downloaded"
         command = shlex.join([*variables, f"CHAT_MODEL={name}"])
         say(f"             Better, {where}: {command} make run")
 
