@@ -119,7 +119,8 @@ def check_ports(settings: Settings, in_ray: Callable[[], Applications | None]) -
             if name == "RAY_DASHBOARD_PORT" and in_ray() is not None:
                 free.append(f"{number} is used by the Ray of this service")
                 continue
-            remedy = f"set {'HOST or ' * (name == 'PORT')}{name} to a free one"
+            names = "HOST or PORT" if name == "PORT" else name
+            remedy = f"set {names} to a free one"
             raise Problem(f"{host}:{number}: {problem}; {remedy}, or {ELSEWHERE}")
         free.append(f"{number} free")
     return ", ".join(free)
