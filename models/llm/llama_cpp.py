@@ -31,6 +31,7 @@ from models.llm.base import (
 )
 from models.llm.call_review import asking_for, review
 from models.llm.chunk_stream import Chunk, ChunkStream, delta_of
+from models.llm.control_texts import ControlTexts
 from models.llm.gguf import CACHE_BYTES, fitted, read_draft, read_gguf
 from models.llm.kept_chats import FOLDER, KeptChats
 from models.llm.prompt_queue import LongPrompt, PromptQueue
@@ -85,6 +86,7 @@ class LlamaCppEngine(ChatEngine):
         )
         self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
+        self._control_texts = ControlTexts(model.control_texts)
         self._library: str = library
         key = secrets.token_urlsafe(32)
         self._server = start_server(config, path, draft, key)
@@ -107,7 +109,7 @@ class LlamaCppEngine(ChatEngine):
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
         sampling = request.sampling.with_defaults(config.temperature, config.top_p)
-        request = replace(request, sampling=sampling)
+        request = self._control_texts.broken_in(replace(request, sampling=sampling))
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
             return self._reviewed(request)
         return self._answer(request)
