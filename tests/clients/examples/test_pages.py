@@ -1,6 +1,7 @@
 """The pages of docs/examples in Chromium: captions and an agent that hear a recording, speech."""
 
 import json
+import re
 import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
         wait_until(page, "document.getElementById('state').textContent === 'stopped'")
         guide = (PROJECT_DIR / "docs" / "tasks" / "speech.md").read_text()
         run(page, "loudest = 0")
-        program = guide.partition("```js\n")[2].partition("```")[0]
+        program = re.findall(r"```js\n(.*?)```", guide, re.DOTALL)[-1]
         page.call(f"(async () => {{ {program} }})")
         assert run(page, "loudest") > 0.05
 
