@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 # this one, the word error rate is still that of longer ones (`configs/listening.yaml`).
 LIKELY_END_MS = 96
 # Silence after which the turn detector runs: its 30 ms are over when the recogniser begins, and the
-# audio tells as much as at the likely end. Run at once, the two would slow each other.
+# audio tells as much as at the likely end. Run together, the two would slow each other.
 PAUSE_MS = 64
 INCOMPLETE = 0.01  # completeness at which a turn gets the longest wait
 UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished

@@ -1,7 +1,7 @@
 """Decodes uploads by FFmpeg (PyAV), each in a sandboxed child that this process forks.
 
 `python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input. Each
-is a message `{"format", "sample_rate", "max_seconds"}`, and `channel` to select one, with three
+is a message `{"format", "sample_rate", "max_seconds"}`, with `channel` if it selects one, and three
 open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
 mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
 the caller shuts down its end of that socket, the child is killed. The process itself reads no
