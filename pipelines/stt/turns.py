@@ -65,9 +65,9 @@ class TurnJudge:
     async def judge(
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
-        """Ends the utterance sooner the more complete it sounds, but not before its text. Without
-        the text nothing could be answered, so waiting for it costs no time. Returns the probability
-        that the turn is complete, if it was judged."""
+        """Ends the utterance, the sooner the more complete it sounds, but not before its text is
+        there: without the text nothing could be answered, so the wait costs no time. Returns the
+        probability that the turn is complete, if it was judged."""
         question = self._question
         unfinished = False
         if question is None:

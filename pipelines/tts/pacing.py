@@ -163,8 +163,8 @@ class StreamScheduler:
         return sum(stream.is_behind for stream in list(self.streams))
 
     def longest_s(self, usual: float) -> float:
-        """Return the longest speech that can be made for every stream, by earliest deadline, before
-        any runs dry. Returns infinity if one runs dry in any case: long chunks take less work."""
+        """Return the longest chunk of speech (s) that every stream can get, by earliest deadline,
+        before one runs dry; infinity if one runs dry in any case, as long chunks take less work."""
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf

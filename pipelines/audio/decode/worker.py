@@ -162,8 +162,8 @@ class LiveWire:
     """A live client's bytes as a file without seeking, and the way back for samples.
 
     The child asks by a message of one byte, and gets the next bytes in one message, or the end of
-    the stream. Before it asks again, when it has used them all, it sends the samples: messages of a
-    channel number and its int16 samples."""
+    the stream. When it has used all bytes, it sends messages of a channel number and the channel's
+    int16 samples, and then asks again."""
 
     def __init__(self, file: int, rate: int) -> None:
         self._file = file
