@@ -449,7 +449,7 @@ def _to_body(
     body: dict[str, Any] = {
         "messages": messages,
         "continue_final_message": bool(request.begun),
-        # A text that is only read may continue: the beginning of an answer would be wasted.
+        # A prompt that is only read ahead may grow: tokens that begin an answer would be wasted.
         "add_generation_prompt": not (request.begun or request.reads_only),
         "stream": True,
         "stream_options": {"include_usage": True},

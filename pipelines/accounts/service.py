@@ -252,8 +252,8 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Creates a key with `scopes` of the caller's, by default all, that lasts no longer than
-        the caller's. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a later end."""
+        """Creates a key with some of the caller's `scopes`, by default all. Raises
+        InsufficientScope, or InvalidRequest at MAX_KEYS or to outlast the caller's key."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -279,7 +279,7 @@ class Accounts:
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """Creates an owner, without a usable password, a workspace and a key in an empty database;
+        """Creates a workspace, a key, and an owner without a usable password in an empty database;
         returns the key. None if there is a workspace already."""
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)

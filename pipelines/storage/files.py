@@ -100,8 +100,8 @@ class Files:
         is_result: bool = False,
     ) -> str:
         """Store a file and return its id; with `lasts_s` None it is kept until it is deleted. A
-        result (`is_result`) of work that began within the plan counts, but is never refused. Raises
-        StorageLimit, StorageUnavailable or DatabaseUnavailable."""
+        result (`is_result`) counts towards the plan's storage, but is never refused, since its work
+        began within the plan. Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
         await self.space.check()
         now = utc_now()
         if isinstance(data, TemporaryFile):

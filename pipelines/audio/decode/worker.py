@@ -1,7 +1,7 @@
 """Decodes uploads by FFmpeg (PyAV), each in a sandboxed child that this process forks.
 
 `python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input. Each
-is a message `{"format", "sample_rate", "max_seconds"}`, and `channel` to select one, with three
+is a message `{"format", "sample_rate", "max_seconds"}`, with `channel` if it selects one, and three
 open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
 mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
 the caller shuts down its end of that socket, the child is killed. The process itself reads no
@@ -162,8 +162,8 @@ class LiveWire:
     """A live client's bytes as a file without seeking, and the way back for samples.
 
     The child asks by a message of one byte, and gets the next bytes in one message, or the end of
-    the stream. Before it asks again, when it has used them all, it sends the samples: messages of a
-    channel number and its int16 samples."""
+    the stream. When it has used all bytes, it sends messages of a channel number and the channel's
+    int16 samples, and then asks again."""
 
     def __init__(self, file: int, rate: int) -> None:
         self._file = file

@@ -305,7 +305,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     last, into a file; a stream has to begin with it. `first` begins with the header of a frame."""
     older = sample_rate < 32_000  # MPEG-2 and 2.5
     length = (72 if older else 144) * bit_rate // sample_rate
-    # Has no padding byte and no flag but mono, since FFmpeg would take others for audio.
+    # This header has no padding byte and no flag but mono: FFmpeg takes any other frame for audio.
     header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
     side = bytes(9 if older else 17)
     # The tag has no optional fields, since the length is not known; then comes its writer.
