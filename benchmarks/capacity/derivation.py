@@ -85,7 +85,8 @@ class Turns:
 
     @property
     def sessions_of_gateway(self) -> int:
-        """Sessions that a gateway's core carries, but at most GATEWAY_FULL of its sockets."""
+        """Sessions that a gateway's core carries, but at most GATEWAY_FULL of its sockets;
+        `sockets` has to be set to this number divided by GATEWAY_FULL."""
         by_core = GATEWAY_BUSY / max(self.gateway_cores, 1e-9)
         return max(1, math.floor(min(GATEWAY_FULL * SOCKETS, by_core)))
 

@@ -4,10 +4,10 @@
 `short_turns.yaml` and sentences with this service's voices in twelve languages, asks Whisper once
 for the probabilities of each one's language, and keeps these in the file `--keep`, so that it can
 be interrupted. Sessions are then played with the service's own estimate of their language. In some,
-a sentence that makes it certain is followed by all short turns of that language and half; a turn
+a sentence that makes it certain is followed by all short turns of its language and half; a turn
 that is taken for another language is a flip. In the others, a sentence of two seconds or more in
 another language follows such a sentence at once, or after three short turns. A hash tells whether a
-text is tuned or held out.
+text is in the tuned or the held-out half.
 """
 
 import json
