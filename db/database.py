@@ -139,7 +139,7 @@ def random_id() -> int:
 
 
 class Transaction(Protocol):
-    """Transaction for statements without mapped objects; a Session is one."""
+    """A transaction whose statements need no mapped objects; a Session can be used as one."""
 
     def connection(self) -> Connection: ...
 

@@ -112,7 +112,7 @@ def test_layers_on_a_gpu_are_refused_where_the_library_finds_none(tmp_path: Path
         ({"unverified": False}, "needs unverified: true"),
         ({"weights": "smollm2-135m-q4"}, "needs unverified: true"),
         ({"weights": "mine/a.gguf"}, "needs unverified: true"),
-        ({"gpu_layers": 9}, "with gpu_layers give context_tokens and parallel, too"),
+        ({"gpu_layers": 9}, "gpu_layers needs context_tokens and parallel, too"),
         ({"context_tokens": 100}, "context_tokens"),
     ],
 )
