@@ -242,7 +242,7 @@ def _explain(text: str | Script, **options: Unpack[ExplainBody]) -> Request[Expl
 
 
 def _dictionaries() -> Request[Page_ListedDictionary_]:
-    """List the pronunciation dictionaries of the workspace (at most 20)."""
+    """List the pronunciation dictionaries of the workspace, which has at most 20."""
     return Request("GET", "/pronunciations")
 
 
@@ -392,7 +392,7 @@ def _create_token(**fields: Unpack[NewBrowserToken]) -> Request[BrowserToken]:
 
 
 class _Operations:
-    """Methods of both clients. They raise ServiceError, or httpx.HTTPError without a response."""
+    """Methods of both clients. They raise ServiceError, or httpx.HTTPError if nothing responds."""
 
     _connect: Callable[..., Any]  # the client class of httpx
 

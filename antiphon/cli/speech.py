@@ -28,8 +28,8 @@ FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """Yield the text in requests of at most MOST_CHARACTERS, cut at the last paragraph, sentence or
-    space."""
+    """Yield pieces of at most MOST_CHARACTERS, one per request. Each ends at its last paragraph,
+    sentence or space."""
     while len(text) > MOST_CHARACTERS:
         head = text[:MOST_CHARACTERS]
         at = max(head.rfind(mark) + len(mark) for mark in ("\n\n", ". ", "! ", "? ", "。"))

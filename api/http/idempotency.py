@@ -117,7 +117,7 @@ class _Body:
         self._digest.update(credential + f"\n{request.url.query}\n".encode())
         boundary = multipart_boundary(request)
         self._delimiter = b"\r\n--" + boundary if boundary else b""
-        self._held = b"\r\n"  # possible start of a delimiter; supplies the first one's line break
+        self._held = b"\r\n"  # possible start of a delimiter, or the line break before the first
         self._bytes = 0
         self._ended = False
         self.claim: Claim | None = None  # None for a replay

@@ -1,6 +1,6 @@
 """`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses. Up to
-protocol version 2025-11-25, clients cancel calls by notifications, which name the session; later,
-they close the connection."""
+protocol version 2025-11-25, clients cancel calls by notifications, which name the session; in
+later versions, they close the connection."""
 
 import asyncio
 import json

@@ -91,7 +91,7 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     press(page, "Upload and transcribe")
     wait_until(page, "failed() === 'Choose a file first.'")
     page.call(ADD.replace(".voices", ".jobs"), 560)  # nine megabytes: two parts
-    wait_until(page, "document.body.innerText.includes('9:20 of audio cost about 0.06 USD')")
+    wait_until(page, "document.body.innerText.includes('9:20 of audio costs about 0.06 USD')")
     page.call(
         "(() => { for (const one of document.querySelectorAll('main details')) one.open = true; })"
     )

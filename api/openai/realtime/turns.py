@@ -128,8 +128,8 @@ class TurnOptions:
 
 
 class UserTurns:
-    """The turn in progress, and the ended turns that wait for their text. Methods return effects
-    for the caller to carry out in order, and have no side effects."""
+    """The turn in progress, and the ended turns that wait for their text. Methods change only
+    this state; they return effects, which the caller carries out in order."""
 
     def __init__(
         self, make_id: Callable[[str], str] = new_id, clock: Callable[[], float] = time.monotonic

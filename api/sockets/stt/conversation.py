@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 # Limits of utterance_end_ms and interim_results_frequency; values outside are moved to the limit.
 MIN_MS = 300
-MAX_MS = 30_000  # length of the longest utterance
+MAX_MS = 30_000
 MAX_LANGUAGES = 100
 NO_SPEECH_RESULT = "speech_end_no_result"
 FEATURES = {

@@ -97,7 +97,7 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
     silent = shell.run("speak", "Hello Привет [laughs] there.", "-o", str(tmp_path / "b.mp3"))
     warned = silent.stderr.decode()
     assert silent.returncode == 0 and "Warning: no voice can read Привет" in warned
-    assert "Warning: not followed: [laughs]" in warned
+    assert "Warning: markup not followed: [laughs]" in warned
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
     assert re.fullmatch(rb"Wrote \d\.\d s of speech by .+ to stdout\n", piped.stderr)

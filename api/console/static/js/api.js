@@ -64,7 +64,7 @@ async function failure(status, headers, text, isOwn) {
   return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
 }
 
-// A form with fields, of which lists are sent item by item, and with files, given as [field, file].
+// A form of fields and of files, given as [field, file]. A list is sent item by item.
 export function formOf(fields, ...files) {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) for (const one of [value].flat()) form.append(name, one);

@@ -27,7 +27,7 @@ export function follow(name, show, fail = () => {}) {
   return sharedList(name).then(show, fail);
 }
 
-// After a voice or a dictionary is made, changed or deleted.
+// Reads a list again, after a voice or a dictionary is made, changed or deleted.
 export async function changed(name) {
   kept.delete(name);
   emit(name, await sharedList(name));
@@ -103,7 +103,7 @@ export function watch(panel, place, read, draw) {
       place.fail(error, made.look);
       pause = made.isShown && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
     }
-    clearTimeout(next); // of a look that overlapped this one
+    clearTimeout(next); // another look may have overlapped this one
     if (pause) next = setTimeout(made.look, pause);
   };
   made.show = () => {

@@ -109,8 +109,8 @@ export function talk(wish, device, view) {
       error: failed,
     };
     try {
-      // A refused request has a reason, which a refused socket lacks, and the credential stays in HTTP. An
-      // owner sends the credential to the socket, since sessions by client secrets always have prices.
+      // A client secret keeps the credential out of the socket, and its request says why it is refused, which a
+      // socket cannot. Owners use the credential nevertheless: sessions by client secrets always have prices.
       const json = { session, expires_after: { seconds: 60 } };
       const secret = await ask("/openai/v1/realtime/client_secrets", { method: "POST", json });
       if (isOver) return;

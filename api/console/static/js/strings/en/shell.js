@@ -45,7 +45,7 @@ export default {
   "enter.go_token": "Open the operator's page",
   "enter.make": "Create my account",
   "enter.go_key": "Enter",
-  "enter.alone": "Is this your machine? Open the address of the console that {brand} printed when it started, or that the command antiphon login-link prints. You can also use the API key of the first start.",
+  "enter.alone": "Is this your machine? Open the address of the console that {brand} printed when it started, or that the command antiphon login-link prints. You can also use the API key that was printed at the first start.",
   "enter.tab": "You stay signed in until you close this tab or sign out.",
   "enter.tab_alone": "The owner of this machine stays signed in, in all tabs, until signing out. Others stay signed in until they close this tab.",
   "enter.expired": "Your session has ended. Log in again: your work on these pages is kept for this workspace, and is deleted when another workspace logs in.",
