@@ -120,9 +120,11 @@ class Files:
         await self._database.run(self._add, file, is_result)
         try:
             await self._in_thread(self._write, file, data)
-        except StorageUnavailable:
-            with suppress(StorageUnavailable, DatabaseError):  # otherwise housekeeping deletes it
-                await self._delete(file)
+        except StorageUnavailable as error:
+            # A write may go on after its timeout: without a row, nothing would delete its bytes.
+            if not isinstance(error.__cause__, TimeoutError):
+                with suppress(StorageUnavailable, DatabaseError):  # else housekeeping deletes it
+                    await self._delete(file)
             raise
         until = None if lasts_s is None else now + timedelta(seconds=lasts_s)
         if not await self._database.run(keep_file, workspace_id, file.id, until):

@@ -5,7 +5,7 @@ import contextlib
 import os
 import threading
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -217,6 +217,30 @@ async def test_a_hanging_store_fails_its_callers_and_does_not_block_other_thread
             with contextlib.suppress(StorageUnavailable):
                 await files.try_out()
     await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_write_that_ends_after_its_timeout_is_deleted(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, has_written = threading.Event(), threading.Event()
+    pipe = Files._pipe
+
+    def write_late(self: Files, path: str, pieces: Iterable[bytes]) -> None:
+        may_write.wait(PATIENCE_S)
+        pipe(self, path, pieces)
+        has_written.set()
+
+    monkeypatch.setattr(Files, "_pipe", write_late)
+    monkeypatch.setattr("pipelines.storage.files.UNFINISHED", timedelta())
+    with monkeypatch.context() as slow:
+        slow.setattr(files._threads, "_answer_s", 0.1)
+        with pytest.raises(StorageUnavailable):
+            await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    may_write.set()
+    assert await asyncio.to_thread(has_written.wait, PATIENCE_S)
+    assert len(_stored(tmp_path)) == 1
+    assert await files.delete_expired() == 1
+    assert _stored(tmp_path) == []
 
 
 async def test_an_undeletable_file_does_not_block_others(
