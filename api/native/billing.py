@@ -140,6 +140,7 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
     if platform.plan_changes == "operator":
         raise PlanChangeRefused("only the operator of this service changes plans")
+    await platform.request_limits.count_change(principal)
     if platform.payments is not None:
         pending = platform.subscriptions.pending(body.plan_id, body.billing_cycle)
         subscription = SubscriptionBody.model_validate(pending)
