@@ -11,6 +11,7 @@ from starlette.requests import Request
 from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, make_router
+from db.billing import ledger
 from db.billing.ledger import DayOfUsage
 from db.database import utc_now
 from pipelines.billing.billing import to_usd
@@ -200,6 +201,9 @@ async def list_usage(
     if (last - first).days >= MAX_DAYS:
         raise InvalidField("from", f"the range can have at most {MAX_DAYS} days")
     days = await platform.billing.usage(principal.workspace_id, first, last, by_key=by == "key")
+    if len(days) > ledger.MOST_SUMS:
+        reason = f"the range has more than {ledger.MOST_SUMS} items; ask for fewer days"
+        raise InvalidField("from", reason)
     credit = await platform.billing.credit(principal.workspace_id)
     used, limit = await infrastructure.files.use_and_limit(principal.workspace_id)
     return Usage(
