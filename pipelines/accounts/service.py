@@ -436,9 +436,9 @@ def _end_session(session: Session, principal: Principal, session_id: UUID) -> No
 
 def _end_other_sessions(session: Session, principal: Principal) -> None:
     _lock_user(session, principal.user_id)
-    sessions.end_other_sessions(session, principal.user_id, principal.session_id)
     target = str(principal.user_id)
-    audit(session, principal.workspace_id, "sessions.ended", principal.actor, target)
+    if sessions.end_other_sessions(session, principal.user_id, principal.session_id):
+        audit(session, principal.workspace_id, "sessions.ended", principal.actor, target)
 
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:
