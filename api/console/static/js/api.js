@@ -143,12 +143,12 @@ function networkAfter(ms, signal) {
   });
 }
 
-// The items of a list; none if the key lacks the scope or the model is not up.
+// The items of a list; none if the key lacks the scope.
 export async function list(path, name) {
   try {
     return (await ask(path))[name];
   } catch (error) {
-    if (error.status !== 403 && error.status !== 503) throw error;
+    if (error.status !== 403) throw error;
     return [];
   }
 }
