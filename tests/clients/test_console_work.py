@@ -271,6 +271,27 @@ def test_a_wrong_file_fails_in_its_own_row_and_others_go_on(signed_in: Page) -> 
     wait_until(signed_in, "button('Show the transcript of 0.wav')")
 
 
+def test_a_file_that_is_cancelled_before_its_length_is_known_is_not_sent(
+    signed_in: Page,
+) -> None:
+    go(signed_in, "listen")
+    signed_in.call(
+        """(() => {
+            window.sent = 0;
+            XMLHttpRequest.prototype.send = () => { window.sent += 1; };
+            window.Audio = function () {
+                window.tell_length = () => this.onerror();
+            };
+        })"""
+    )
+    signed_in.call(ADD.replace(".voices", ".listen"), 1)
+    press(signed_in, "Cancel 0.wav")
+    run(signed_in, "(tell_length(), new Promise((end) => setTimeout(end, 200)))")
+    assert run(signed_in, "at('.queue-row').innerText.includes('ancelled')")
+    assert run(signed_in, "sent") == 0
+    press(signed_in, "Remove 0.wav")
+
+
 def test_what_a_model_writes_cannot_become_markup(signed_in: Page) -> None:
     go(signed_in, "chat")
     fill(signed_in, Message="<img src=x> **bold** [x](javascript:alert(1)) `code`")

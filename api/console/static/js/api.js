@@ -78,6 +78,7 @@ export async function upload(path, form, { method = "POST", onProgress = () => {
   const once = newId();
   for (let tries = 0; ; tries += 1) {
     try {
+      signal?.throwIfAborted();
       return await send(method, path, form, once, onProgress, signal);
     } catch (error) {
       const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first attempt is still running
