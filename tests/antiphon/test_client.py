@@ -180,7 +180,7 @@ def busy() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("waits", [["0"], ["0", "Wed, 21 Oct 2026 07:28:00 GMT"]])
+@pytest.mark.parametrize("waits", [["0"], ["0", "Wed, 21 Oct 2026 07:28:00 GMT"], ["-1", "nan"]])
 def test_a_busy_service_is_asked_again_for_the_same_work(busy: str, waits: list[str]) -> None:
     Busy.waits[:] = waits
     with Antiphon(busy) as client:
