@@ -109,6 +109,8 @@ export function partialUpload(id, facts, file, onchange) {
       const onProgress = (share) => tell("sending", (parts - missing.length + at + share) / parts);
       const put = () => upload(`/jobs/${id}/parts/${number}`, formOf({}, ["audio", piece]), { method: "PUT", signal, onProgress, onWait: () => tell("waiting") });
       await put().catch(async (error) => {
+        const isLast = number === missing.at(-1);
+        if (isLast && error.status === 400 && (await ask(`/jobs/${id}`, { signal })).status !== "uploading") return; // an earlier answer was lost
         if (!error.wait) throw error;
         tell("waiting"); // too many requests a minute
         await new Promise((resolve) => setTimeout(resolve, error.wait * 1000));
