@@ -221,7 +221,7 @@ async def test_work_that_outlives_its_connection_is_awaited(
         cutting_proxy(server.url.removeprefix("http://")) as proxy,
         AsyncAntiphon(f"http://{proxy.address}", server.key) as client,
     ):
-        asking = asyncio.create_task(client.chat("Hello"))
+        asking = asyncio.ensure_future(client.chat("Hello"))
         assert await asyncio.to_thread(began.wait, PATIENCE_S)
         proxy.cut()
         assert (await asking)["choices"][0]["message"]["content"]

@@ -271,9 +271,7 @@ def test_a_wrong_file_fails_in_its_own_row_and_others_go_on(signed_in: Page) -> 
     wait_until(signed_in, "button('Show the transcript of 0.wav')")
 
 
-def test_a_file_that_is_cancelled_before_its_length_is_known_is_not_sent(
-    signed_in: Page,
-) -> None:
+def test_a_file_cancelled_before_its_length_is_known_is_not_sent(signed_in: Page) -> None:
     go(signed_in, "listen")
     signed_in.call(
         """(() => {
