@@ -174,6 +174,8 @@ def listen(
     options |= {"response_format": "json" if is_told else form, "timestamps": form == "json"}
     path, part = ("/openai/v1/audio/translations", "file") if translate else ("/stt", "audio")
     targets = [file.with_suffix({"text": ".txt"}.get(form, f".{form}")) for file in files]
+    if write and len({*targets}) < len(targets):
+        raise click.UsageError("--write: two recordings have the same name but for its end")
     for target in targets if write else ():
         check_target(target)
     for file, target in zip(files, targets, strict=True):

@@ -32,8 +32,13 @@ MAX_PATH_LENGTH = 200
 MAX_FORM_BYTES = 600 * 2**20  # above the limit of every route
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
-# A stream that ends with an error is not stored: like any failed request, it may be repeated.
-_FAILED_LINE = re.compile(rb'^(?:data: )?\{(?:"type": ?"error"|"error": ?\{)', re.MULTILINE)
+# An answer with status 200 that reports an error, in the form of any API, is not stored: like any
+# failed request, it may be repeated.
+_FAILED_LINE = re.compile(
+    rb'^(?:data: )?\{(?:"type": ?"(?:error|response\.failed)"|"error": ?\{|"detail": ?[\[{]'
+    rb'|"jsonrpc":.*"(?:error": ?\{|isError": ?true))',
+    re.MULTILINE,
+)
 _NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
 
 MISMATCH = "Idempotency-Key: was first used with another body or API key"

@@ -17,9 +17,12 @@ from db.billing.tables import LedgerEntry
 from db.database import utc_now
 from db.files import StoredFile
 from db.idempotency import IdempotentAnswer
+from models.errors import EngineOverloaded
+from models.llm.base import GenerationDelta
 from pipelines.billing.idempotency import LEASE
 from tests.api.disconnects import scope_of, send_and_disconnect
 from tests.cpu_time import cpu_units
+from tests.local_ports import LocalChatModel
 
 Headers = dict[str, str]
 
@@ -274,6 +277,34 @@ async def test_a_failed_answer_is_over_when_its_last_part_arrives(
 
     await app(scope_of(failed), receive, send)
     assert [answer.status_code for answer in repeated] == [200]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "stream": True}),
+        ("/openai/v1/responses", {"input": "say this again", "stream": True}),
+        ("/openai/v1/completions", {"prompt": "say this again", "stream": True}),
+    ],
+)
+async def test_an_answer_that_fails_midway_is_not_replayed(
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    path: str,
+    body: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> AsyncIterator[GenerationDelta]:
+        yield GenerationDelta("say")
+        raise EngineOverloaded("all replicas are busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalChatModel, "generate", fail)
+        failed = await client.post(path, headers=keyed, json=body)
+    assert failed.status_code == 200 and "all replicas are busy" in failed.text
+    answer = await client.post(path, headers=keyed, json=body)
+    assert "idempotency-replayed" not in answer.headers
+    assert answer.status_code == 200 and "all replicas are busy" not in answer.text
 
 
 async def test_a_request_of_a_dead_process_runs_again_after_its_lease_expires(

@@ -189,6 +189,16 @@ def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Pa
     assert recording.with_suffix(".vtt").read_text().startswith("WEBVTT")
 
 
+def test_recordings_whose_transcripts_would_be_one_file_are_refused(
+    shell: Shell, recording: Path
+) -> None:
+    other = recording.with_suffix(".mp3")
+    other.write_bytes(recording.read_bytes())
+    refused = shell.run("listen", str(recording), str(other), "--write")
+    assert refused.returncode == 2 and b"--write" in refused.stderr
+    assert not recording.with_suffix(".txt").exists()
+
+
 @pytest.fixture
 def voice_file(tmp_path: Path) -> Iterator[tuple[Shell, Path]]:
     """A sealed file of a voice, and the shell of its service."""

@@ -1,6 +1,6 @@
 // Requests to the service. Failures are ApiErrors that say what happened and what to do.
 import { t } from "./i18n.js";
-import { credential, expire, isLocked, noteLimits, operatorToken } from "./session.js";
+import { credential, expire, isLocked, noteLimits, operatorToken, whileHere } from "./session.js";
 
 const MOST_TRIES = 6; // about a minute of attempts while there is a network
 const FIRST_WAIT_MS = 1000;
@@ -30,9 +30,11 @@ export async function call(path, { json, open = false, credentialToUse, ...optio
     headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(json);
   }
+  if (key && !credentialToUse) options.signal = whileHere(options.signal);
   let answer;
   try {
     answer = await fetch(path, { ...options, headers });
+    options.signal?.throwIfAborted();
   } catch (error) {
     if (aborted(error)) throw error;
     throw new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline"));
@@ -76,14 +78,16 @@ export function formOf(fields, ...files) {
 // `onWait`, and sends the form again, with the same Idempotency-Key: nothing is done or charged twice.
 export async function upload(path, form, { method = "POST", onProgress = () => {}, onWait = () => {}, signal } = {}) {
   const once = newId();
+  const stopped = whileHere(signal);
   for (let tries = 0; ; tries += 1) {
     try {
-      return await send(method, path, form, once, onProgress, signal);
+      stopped.throwIfAborted();
+      return await send(method, path, form, once, onProgress, stopped);
     } catch (error) {
       const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first attempt is still running
       if (aborted(error) || !(error.status === 0 || isRunning) || tries === MOST_TRIES) throw error;
       onWait();
-      await networkAfter(FIRST_WAIT_MS * 2 ** tries, signal);
+      await networkAfter(FIRST_WAIT_MS * 2 ** tries, stopped);
     }
   }
 }
@@ -121,7 +125,7 @@ function send(method, path, form, once, onProgress, signal) {
       over.abort();
     };
     addEventListener("offline", lost, { signal: over.signal });
-    signal?.addEventListener("abort", () => request.abort(), { signal: over.signal });
+    signal.addEventListener("abort", () => request.abort(), { signal: over.signal });
     moved(false);
     request.send(form);
   });
@@ -139,16 +143,16 @@ function networkAfter(ms, signal) {
     const go = end(resolve);
     const timer = setTimeout(() => navigator.onLine && go(), ms);
     addEventListener("online", go, { signal: over.signal });
-    signal?.addEventListener("abort", end(() => reject(new DOMException("", "AbortError"))), { signal: over.signal });
+    signal.addEventListener("abort", end(() => reject(new DOMException("", "AbortError"))), { signal: over.signal });
   });
 }
 
-// The items of a list; none if the key lacks the scope or the model is not up.
+// The items of a list; none if the key lacks the scope.
 export async function list(path, name) {
   try {
     return (await ask(path))[name];
   } catch (error) {
-    if (error.status !== 403 && error.status !== 503) throw error;
+    if (error.status !== 403) throw error;
     return [];
   }
 }

@@ -18,19 +18,46 @@ function once(name, work) {
   return kept.get(name);
 }
 
+// Shows what `read` finds, with its failures in `place`; after a temporary failure, it reads again. Resolves after the
+// first attempt.
+export function soon(read, show, place) {
+  let timer = 0;
+  let isGone = false;
+  on("leave", () => {
+    isGone = true;
+    clearTimeout(timer);
+  });
+  const attempt = async () => {
+    clearTimeout(timer);
+    let found;
+    try {
+      found = await read();
+    } catch (error) {
+      if (isGone) return;
+      place?.fail(error, attempt);
+      if (mayHelp(error)) timer = setTimeout(attempt, Math.max(RETRY_MS, 1000 * (error.wait || 0)));
+      return;
+    }
+    if (isGone) return;
+    place?.recover(attempt);
+    show(found);
+  };
+  return attempt();
+}
+
 const LISTS = { voices: "/default-voices", dictionaries: "/pronunciations?limit=100" };
 export const sharedList = (name) => once(name, () => list(LISTS[name], "data"));
 
 // Calls `show` with a list, now and whenever it has changed.
-export function follow(name, show, fail = () => {}) {
+export function follow(name, show, place) {
   on(name, show);
-  return sharedList(name).then(show, fail);
+  return soon(() => sharedList(name), show, place);
 }
 
 // Reads a list again, after a voice or a dictionary is made, changed or deleted.
-export async function changed(name) {
+export function changed(name) {
   kept.delete(name);
-  emit(name, await sharedList(name));
+  return soon(() => sharedList(name), (all) => emit(name, all));
 }
 
 const byName = (one, other) => one.name.localeCompare(other.name);
@@ -39,14 +66,13 @@ const languages = () => once("languages", async () => (await list("/stt/language
 const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
 
 // Adds the languages of recognition to a list of choices.
-export const fillLanguages = (box) =>
-  languages().then((all) => box.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+export const fillLanguages = (box) => soon(languages, (all) => box.append(...all.map((one) => new Option(graded(one), one.code))));
 
 // Adds the languages that custom voices accept; `british` is English with another accent.
-export const fillVoiceLanguages = (box, british) => list("/voices/languages", "languages").then((all) => {
+export const fillVoiceLanguages = (box, british) => soon(() => list("/voices/languages", "languages"), (all) => {
   const accents = all.some((one) => one.code === "en") ? [british] : [];
   box.append(...[...all, ...accents].sort(byName).map((one) => new Option(one.name, one.code)));
-}, () => {});
+});
 
 // [code, name] of the languages of voices, by name.
 export const voiceLanguages = (all) =>
@@ -60,16 +86,15 @@ async function models() {
 }
 
 // Adds the chat models to a list whose first choice lets the service decide, and shows which model that is.
-export async function fillModels(box) {
-  const { all, usual } = await models();
+export const fillModels = (box, then = () => {}) => soon(models, ({ all, usual }) => {
   if (usual) box.options[0].textContent = t("model.default", { model: usual.id });
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
-}
+  then();
+});
 
 // Shows in `about` which chat model answers for the choice in `box`, and how much of its successor is
 // downloaded.
-export async function tellModel(about, box) {
-  const { all, usual } = await models();
+export const tellModel = (about, box) => soon(models, ({ all, usual }) => {
   const chosen = all.find((one) => one.id === box.value) || usual;
   if (!chosen) return;
   const { coming, status } = chosen;
@@ -79,8 +104,8 @@ export async function tellModel(about, box) {
   about.textContent = lines.join(" ");
   if (!coming) return;
   kept.delete("models");
-  setTimeout(() => about.isConnected && tellModel(about, box).catch(() => {}), 5000);
-}
+  setTimeout(() => about.isConnected && tellModel(about, box), 5000);
+});
 
 export const forget = () => kept.clear();
 

@@ -22,6 +22,7 @@ export function conversation() {
   let history = []; // of a chat that is not saved, whose earlier messages the service does not know
   let stop = null;
   let page = 1;
+  let opened = 0; // counts what replaces the shown chat, so that only the last choice is shown
 
   const scroll = () => { log.scrollTop = log.scrollHeight; };
   const turn = (role, text = "") => {
@@ -48,6 +49,7 @@ export function conversation() {
     return made;
   };
   const reset = () => {
+    opened += 1;
     chatId = null;
     history = [];
     log.replaceChildren();
@@ -69,6 +71,7 @@ export function conversation() {
   // Sends messages and streams the answer into a turn.
   const answer = async (given, input) => {
     const { json, messages } = body(given);
+    opened += 1;
     input?.();
     const control = new AbortController();
     stop = () => control.abort();
@@ -164,11 +167,14 @@ export function conversation() {
   };
 
   const open = async (chat, at = 0) => {
-    if (stop) stop();
+    if (stop && !at) stop();
+    opened += 1;
+    const mine = opened;
     try {
       const first = await ask(`/chats/${chat.chat_id}?limit=${PAGE}`);
       const last = at || first.pagination.pages || 1;
       const shown = last === 1 ? first : await ask(`/chats/${chat.chat_id}?limit=${PAGE}&page=${last}`);
+      if (mine !== opened) return;
       if (!at) {
         reset();
         chatId = chat.chat_id;
@@ -186,7 +192,7 @@ export function conversation() {
       mark();
       if (!at) message.focus();
     } catch (error) {
-      fail(error, () => open(chat, at), chat.chat_id);
+      if (mine === opened) fail(error, () => open(chat, at), chat.chat_id);
     }
   };
   const row = (chat) => {

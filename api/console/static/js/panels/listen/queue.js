@@ -93,6 +93,7 @@ export function fileQueue({ options, path, onshow, onremove }) {
   const transcribe = async (item) => {
     try {
       await checked(item.file);
+      item.control.signal.throwIfAborted();
       const [asked, where] = [options(), path()];
       const form = formOf(asked, [where === "/stt" ? "audio" : "file", item.file]);
       item.progress(0);
