@@ -146,30 +146,6 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     wait_until(page, "!at('.queue-row') && !at('.word')")
 
 
-def test_an_upload_whose_last_answer_is_lost_is_complete(page: Page) -> None:
-    page.call(
-        """(() => {
-            const { open, send } = XMLHttpRequest.prototype;
-            window.parts = 0;
-            XMLHttpRequest.prototype.open = function (method, path) {
-                this.isPart = method === 'PUT';
-                return open.call(this, method, path);
-            };
-            XMLHttpRequest.prototype.send = function (body) {
-                if (this.isPart) window.parts += 1;
-                if (this.isPart && window.parts === 1) this.onload = () => this.onerror();
-                return send.call(this, body);
-            };
-        })"""
-    )
-    page.call(ADD.replace(".voices", ".jobs"), 20)
-    press(page, "Upload and transcribe")
-    wait_until(page, "parts === 2")  # again, after the answer was lost
-    wait_until(page, f"{ROW}.includes('waiting for its turn')")
-    assert run(page, "failed()") == ""
-    assert run(page, UPLOADS) == 0
-
-
 def test_an_upload_continues_after_a_reload(page: Page) -> None:
     page.call(ADD.replace(".voices", ".jobs"), 1120)  # 18 megabytes: three parts
     page.command("Network.enable")
