@@ -131,6 +131,7 @@ class LiveSession:
             async with self._emitted:
                 await self._emitted.wait_for(lambda: self._backlog_s <= self._limits.backlog_s)
             await self._accept_step(pcm[start : start + step])
+            self._frames.forget_before(self._endpointer.keep_from)
 
     async def commit(self) -> int:
         """End the utterance now and return its sentence_id; without speech, its text is empty."""
@@ -211,7 +212,6 @@ class LiveSession:
             first = self._endpointer.keep_from
             ended = utterance.likely_end is not None
             self._speakers.listen(utterance.voices, first, self._position, ended=ended)
-        self._frames.forget_before(self._endpointer.keep_from)
 
     async def _handle(self, event: Event) -> None:
         match event:
