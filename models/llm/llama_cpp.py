@@ -160,6 +160,8 @@ class LlamaCppEngine(ChatEngine):
             request,
             grammar,
             config.context_tokens,
+            # llama.cpp would also stop in the reasoning.
+            stop=() if is_constrained_throughout(request) else request.sampling.stop,
             thinking=None,
             ends_loops=config.ends_loops,
             finds_unmarked=True,
@@ -182,6 +184,10 @@ class LlamaCppEngine(ChatEngine):
                         yield replace(delta, usage=used)
                     async for other in self._instead_of(name, request, text, used):
                         yield other
+                    return
+                if reader.stopped:
+                    await lists.aclose()
+                    yield delta + reader.finish("stop")
                     return
                 finish = delta.finish_reason or finish  # may come a batch before the end
                 if ended:
@@ -460,7 +466,6 @@ def _to_body(
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
-        "stop": [] if constrained else list(sampling.stop),
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
@@ -513,6 +518,8 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
             finish = choice["finish_reason"]
             if reasoning or finish:
                 pieces.append(GenerationDelta(finish_reason=finish, reasoning=reasoning))
+        if reader.stopped:
+            break
     pieces.append(GenerationDelta(usage=usage))
     return GenerationDelta.joined(pieces), ended
 

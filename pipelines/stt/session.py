@@ -131,6 +131,7 @@ class LiveSession:
             async with self._emitted:
                 await self._emitted.wait_for(lambda: self._backlog_s <= self._limits.backlog_s)
             await self._accept_step(pcm[start : start + step])
+            self._frames.forget_before(self._endpointer.keep_from)
 
     async def commit(self) -> int:
         """End the utterance now and return its sentence_id; without speech, its text is empty."""
@@ -179,9 +180,14 @@ class LiveSession:
             tracing.end(self._ended.get_nowait().utterance.span)
 
     async def _end_now(self) -> None:
+        rest = self._frames.rest
         await self._accept_step(self._frames.padding())
         for event in self._endpointer.finish():
             await self._handle(event)
+        if len(rest):  # positions would otherwise run ahead of the audio, by 16 ms at each commit
+            self._frames.take_back(rest)
+            self._endpointer.take_back(self._frames.size - len(rest))
+            self._position -= self._frames.size
 
     async def _accept_step(self, pcm: Pcm) -> None:
         frames = self._frames.push(pcm)
@@ -206,7 +212,6 @@ class LiveSession:
             first = self._endpointer.keep_from
             ended = utterance.likely_end is not None
             self._speakers.listen(utterance.voices, first, self._position, ended=ended)
-        self._frames.forget_before(self._endpointer.keep_from)
 
     async def _handle(self, event: Event) -> None:
         match event:
