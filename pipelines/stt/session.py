@@ -318,7 +318,8 @@ class LiveSession:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
             tracing.annotate({}, error=error.code)
-            await self._emit(FailedUtterance(ended.utterance.sentence_id, error, lost_s))
+            number, cut = ended.utterance.sentence_id, ended.event.cut
+            await self._emit(FailedUtterance(number, error, lost_s, cut))
             return
         event = ended.event
         segments: list[Segment] = []
