@@ -309,8 +309,8 @@ class UserTurns:
         yield from self._drop_draft(turn)
 
     def _fail(self, event: FailedUtterance) -> Effects:
-        """Reports that the recogniser failed for the oldest ended turn, or will report it for a part
-        of a long turn, whose other parts are not answered without it."""
+        """Reports that the recogniser failed for the oldest ended turn. A failure of a part is
+        reported with the last part, since the rest of a turn is not answered alone."""
         turn = self._turn_of(event)
         if turn is not None and event.cut:
             turn.failure = replace(event, cut=False)

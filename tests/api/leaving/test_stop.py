@@ -58,8 +58,8 @@ from tests.models.speaker.bands import BandsEngine
 from tests.patience import PATIENCE_S, until
 
 DRAIN_S, LISTENS_S = 3.0, 0.5
-# Of speech: what loudness control holds back in place of a pause between sentences, and the end of a
-# sentence, which comes by itself or with the next one, as the engine is slow or fast.
+# Of speech: what loudness control holds back in place of a pause between sentences, and the end of
+# a sentence, which comes by itself or with the next one, as the engine is slow or fast.
 HELD_S = 0.03 + SNIPPET_S
 
 # Sentences of many lengths.
