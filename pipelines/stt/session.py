@@ -106,6 +106,10 @@ class LiveSession:
         return self._endpointer.silent_to / STT_SAMPLE_RATE
 
     @property
+    def last_sentence_id(self) -> int:
+        return self._sentences
+
+    @property
     def is_quiet(self) -> bool:
         """Whether the last sounds are so quiet that words may be missing."""
         return self._frames.leveller.is_quiet

@@ -141,6 +141,7 @@ class UserTurns:
         self._turn: UserTurn | None = None
         # The turn that the client will commit, once the first part of a long one has come.
         self._uncommitted: UserTurn | None = None
+        self._cleared = 0  # sentence_id up to which the client has dropped its uncommitted speech
         self._ended: list[UserTurn] = []  # turns that wait for their final text, oldest first
         self._response_id: str | None = None  # the response in progress in the conversation
 
@@ -195,8 +196,9 @@ class UserTurns:
         self._ended.append(turn)
         return [self._commit(turn)]
 
-    def clear(self) -> list[Effect]:
-        """Drops the turn in progress."""
+    def clear(self, sentence_id: int = 0) -> list[Effect]:
+        """Drops the turn in progress, with the texts up to `sentence_id` that may still come."""
+        self._cleared = sentence_id
         turn = self._turn
         self._turn = self._uncommitted = None
         return [*self._drop_draft(turn)] if turn is not None else []
@@ -409,8 +411,8 @@ class UserTurns:
         a part, the turn that goes on."""
         if self._ended:
             return self._ended[0]
-        if event.cut and self.options.is_manual and self._uncommitted is None:
-            self._uncommitted = self._new_turn(start_ms=0)
+        if event.cut and self.options.is_manual and event.sentence_id > self._cleared:
+            self._uncommitted = self._uncommitted or self._new_turn(start_ms=0)
         return self._uncommitted or self._turn
 
     def _forget(self, turn: UserTurn) -> None:

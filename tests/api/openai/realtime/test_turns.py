@@ -1,6 +1,7 @@
 """The machine of the user's turns: events in, effects out, by a table of sequences."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -67,6 +68,7 @@ FAIL = live(FailedUtterance(1, EngineOverloaded("busy")))
 FAIL_PART = live(FailedUtterance(1, EngineOverloaded("busy"), cut=True))
 COMMIT: Step = UserTurns.commit
 CLEAR: Step = UserTurns.clear
+CLEAR_FIRST: Step = partial(UserTurns.clear, sentence_id=1)
 CLOSE: Step = UserTurns.close
 
 
@@ -291,6 +293,12 @@ def test_effects_of_a_sequence(steps: Sequence[Step], effects: list[str]) -> Non
             [final("I would", cut=True), CLEAR, COMMIT, final("Tea.")],
             ["CommitItem item2", "SetTranscript item2 Tea. 1000"],
             id="parts that the client clears are forgotten",
+        ),
+        pytest.param(
+            {"creates_response": False, "is_manual": True},
+            [CLEAR_FIRST, final("I would", cut=True), COMMIT, final("Tea.")],
+            ["CommitItem item1", "SetTranscript item1 Tea. 1000"],
+            id="parts of what the client has cleared may come late",
         ),
         pytest.param(
             {"creates_response": False, "is_manual": True},
