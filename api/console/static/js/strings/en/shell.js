@@ -15,7 +15,7 @@ export default {
   "nav.leave_ask": "Signing out deletes the {n} pieces of speech that this browser keeps. Download those that you need first.",
   "nav.leave_ask.one": "Signing out deletes the piece of speech that this browser keeps. Download it first if you need it.",
   "nav.offline": "You are offline.",
-  "nav.paused": "The browser has paused the sound. Click anywhere on this page to continue.",
+  "nav.paused": "The browser has paused the sound. Click anywhere to continue. If that does not help, check the sound output of your system.",
   "nav.credit": "Credit left",
   "nav.held": "{amount} held",
   "nav.signed_in": "Signed in",
