@@ -52,6 +52,8 @@ class Book:
     author: str = ""
     cover: str = ""  # JPEG or PNG in base64
     left_out: LeftOut = LeftOut()
+    language: str = ""  # tag that the document states, such as "pt-BR"
+    warnings: tuple[str, ...] = ()  # parts that should be there, but cannot be read
 
     def only(self, numbers: str) -> "Book":
         """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5". If `numbers` is
