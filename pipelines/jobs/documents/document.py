@@ -47,6 +47,7 @@ _MARKS = re.compile(
     r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
     re.MULTILINE,
 )
+_ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # of a table
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
@@ -219,4 +220,11 @@ def _markdown_headings(text: str) -> Iterator[re.Match[str]]:
 
 def _plain(markdown: str) -> str:
     text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
-    return _SOFT_BREAK.sub(" ", text)
+    return _SOFT_BREAK.sub(" ", _ROW.sub(_cells, text))
+
+
+def _cells(row: re.Match[str]) -> str:
+    """Write a row of a table as a paragraph, and the line below its heading as nothing."""
+    cells = [cell.strip() for cell in row[1].split("|")]
+    is_rule = all(cell and not cell.strip(":-") for cell in cells)
+    return "" if is_rule else f"{', '.join(filter(None, cells))}\n"

@@ -47,6 +47,7 @@ _BLOCKS = set(
     " fieldset legend form hgroup search".split()
 )
 _CELLS = {"td", "th"}
+_STOPS = ".,:;!?…。！？、，：；"  # after which the next cell of a row needs no comma
 _SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
 _ONE_NOTE = {"footnote", "endnote", "rearnote", "doc-footnote", "doc-endnote"}
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
@@ -324,7 +325,8 @@ class _PageReader:
         self._has_heading = self._has_body = False
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
-        self._last = ""  # last character of the paragraph, or of the cell of a table
+        self._last = ""  # last character of the paragraph
+        self._cell_ended = False  # whether the paragraph goes on in the next cell of a table
         self._is_heading = False  # whether the paragraph is a heading of any level
         self._note: _Note | None = None
         self._depth = 0
@@ -392,8 +394,6 @@ class _PageReader:
                 self._is_heading = True
             if tag in self._headings:
                 self._heading_at = len(self._parts)
-        elif tag in _CELLS:
-            self._begin_cell()
         elif tag == "sup":
             self._raised += 1
             self._raised_at = len(self._parts)
@@ -428,12 +428,6 @@ class _PageReader:
         self._end_note()
         self._note = _Note(place, self._paragraph_at, 0, self._has_body)
 
-    def _begin_cell(self) -> None:
-        """Sets a cell of a table apart from the cell before it in its row."""
-        if self._last:
-            self._parts.append(", " if self._last.isalnum() else " ")
-        self._last = ""
-
     def _end_line(self) -> None:
         """Begins a line; a note of several lines ends at an empty one."""
         is_empty = not "".join(self._parts[self._paragraph_at :]).strip()
@@ -450,6 +444,8 @@ class _PageReader:
             self._break()
         elif tag in _BLOCKS:
             self._break()
+        elif tag in _CELLS:
+            self._cell_ended = bool(self._last)
         elif tag == "sup":
             self._raised = max(0, self._raised - 1)
             raised = _RAISED.fullmatch("".join(self._parts[self._raised_at :]))
@@ -464,6 +460,15 @@ class _PageReader:
                 self.notes.add(target)
 
     def _write(self, text: str) -> None:
+        if self._cell_ended and text.isspace():
+            return
+        if self._cell_ended:
+            self._cell_ended = False
+            for at in reversed(range(len(self._parts))):
+                self._parts[at] = self._parts[at].rstrip()
+                if self._parts[at]:
+                    break
+            self._parts.append(" " if self._last in _STOPS else ", ")
         self._parts.append(text)
         self._last = text.rstrip()[-1:] or self._last
         if self._heading_at < 0 and not text.isspace():
@@ -476,6 +481,7 @@ class _PageReader:
         self._parts.append("\n\n")
         self._paragraph_at = len(self._parts)
         self._last = ""
+        self._cell_ended = False
         self._is_heading = False
         self._link = None
 

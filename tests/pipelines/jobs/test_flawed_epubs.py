@@ -145,7 +145,8 @@ def test_what_a_style_hides_is_not_read() -> None:
         ("<details><summary>A</summary>B</details>C<ul>D</ul>E", "A\n\nB\n\nC\n\nD\n\nE"),
         ("<table><caption>A</caption><tr><th>B</th><th>C</th></tr></table>", "A\n\nB, C"),
         (
-            "<table><tr><td>Ann</td><td/><td>30</td></tr><tr><td>B.</td><td>C</td></tr></table>",
+            "<table><tr>\n<td>\nAnn\n</td> <td/>\n<td> 30<br/></td><td/></tr>"
+            "<tr><td>B.</td><td>C</td></tr></table>",
             "Ann, 30\n\nB. C",
         ),
         ("<table><tr><td><p>A.</p><p>B.</p></td><td><p>C.</p></td></tr></table>", "A.\n\nB.\n\nC."),
@@ -153,6 +154,13 @@ def test_what_a_style_hides_is_not_read() -> None:
 )
 def test_blocks_and_rows_of_tables_are_set_apart(page: str, text: str) -> None:
     assert text_of(read(page)) == f"{text}\n\nEnd."
+
+
+def test_rows_of_tables_in_markdown_are_set_apart() -> None:
+    text = "# T\n\n| Name | Age |\n|:---|---:|\n| **Ann** | 30 |\n| Bo || \n\n|x| is odd.\n"
+    (chapter,) = read_document(text.encode(), "b.md", MOST).chapters
+    paragraphs = [line.strip() for line in chapter.text.split("\n\n") if line.strip()]
+    assert paragraphs == ["T", "Name, Age", "Ann, 30", "Bo", "|x| is odd."]
 
 
 @pytest.mark.parametrize(
