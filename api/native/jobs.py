@@ -153,6 +153,9 @@ class ChapterEstimate(BaseModel):
 class LeftOutParts(Shown):
     notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
+    hidden: int = Field(
+        description="Elements with text that an EPUB hides, by an attribute or an inline style."
+    )
     page_numbers: int = Field(description="Lines of plain text that are page numbers.")
     front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 

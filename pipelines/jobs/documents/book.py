@@ -39,6 +39,7 @@ class LeftOut:
 
     notes: int = 0  # footnotes and endnotes
     pages: int = 0  # pages of an EPUB outside of its reading order
+    hidden: int = 0  # elements of an EPUB that it hides
     page_numbers: int = 0  # lines of a plain text
     front_matter: bool = False  # fields above the text of a Markdown file
 

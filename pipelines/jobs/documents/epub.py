@@ -197,7 +197,9 @@ class _Epub:
             chapters=tuple(reader.chapters),
             author=", ".join(metadata.texts("creator", "aut")),
             cover=b64encode(image).decode(),
-            left_out=LeftOut(notes=reader.notes_left_out, pages=aside),
+            left_out=LeftOut(
+                notes=reader.notes_left_out, pages=aside, hidden=reader.hidden_left_out
+            ),
             language=next(iter(metadata.texts("language", "")), ""),
             warnings=_damage([*damaged]),
         )
@@ -316,6 +318,7 @@ class _PageReader:
         self.chapters = list[Chapter]()
         self.notes = set[Place]()  # elements to which marks refer
         self.left_out = dict[Place, Place]()  # elements that are not read, and the note of each
+        self.hidden_left_out = 0  # hidden elements with text
         self._title = title  # title of the book
         self._contents = contents
         self._headings = {"h1"} if contents else {"h1", "h2"}
@@ -331,6 +334,7 @@ class _PageReader:
         self._note: _Note | None = None
         self._depth = 0
         self._skipped = 0  # depth in an element that is left out
+        self._is_hidden = False  # whether that element is hidden, and no text of it was met
         self._skipped_note: Place | None = None  # last note that began in it
         self._raised = 0  # depth in `sup`
         self._raised_at = 0  # index of the first part of the `sup`
@@ -356,6 +360,9 @@ class _PageReader:
             self._skipped += -1 if token.closes else bool(token.name)
             if token.name and not token.closes:
                 self._leave_out(token.attributes.get("id", ""), _kinds(token.attributes))
+            if self._is_hidden and token.text.strip():
+                self.hidden_left_out += 1
+                self._is_hidden = False
         elif token.closes:
             self._close(_local(token))
         elif token.name:
@@ -377,6 +384,7 @@ class _PageReader:
             if "#" in href and not _NOTE_MARKS.isdisjoint(kinds):
                 self.notes.add(_place(self._page, href))
             self._skipped_note = None
+            self._is_hidden = is_hidden and tag not in _SILENT and _NOTES.isdisjoint(kinds)
             self._leave_out(name, kinds)
             self._skipped = 1
         elif tag == "br":

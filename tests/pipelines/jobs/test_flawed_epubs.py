@@ -135,7 +135,8 @@ def test_what_a_style_hides_is_not_read() -> None:
         '<p style="visibility:hidden">No.</p><p style="display: block">A.</p>'
         '<p style="font-family: display:none-such">B.</p>'
     )
-    assert text_of(read(page)).startswith("A.\n\n")
+    book = read(f'{page}<p hidden="hidden"> </p><nav hidden="hidden">No.</nav>')
+    assert text_of(book).startswith("A.\n\n") and book.left_out.hidden == 3
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,13 @@ async def test_an_estimate_says_what_a_job_reads_and_costs(
     assert [one["extra"] for one in chapters] == [True, False, False]
     assert [one["chosen"] for one in chapters] == [False, True, True]
     assert (plan["title"], plan["author"]) == ("The Sea", "Ann")
-    assert plan["left_out"] == {"notes": 1, "pages": 0, "page_numbers": 0, "front_matter": True}
+    assert plan["left_out"] == {
+        "notes": 1,
+        "pages": 0,
+        "hidden": 0,
+        "page_numbers": 0,
+        "front_matter": True,
+    }
     for name in ("characters", "price", "estimated_seconds"):
         assert plan[name] == pytest.approx(sum(one[name] for one in chapters[1:]))
     usual = await estimate(client, auth, BOOK, "a.md")
