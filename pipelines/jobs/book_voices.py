@@ -5,14 +5,11 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from models.scripts import letters_outside
 from pipelines.errors import NothingToSpeak
 from pipelines.jobs.documents.book import Book, Chapter
 from pipelines.jobs.speech import SpeechTask
-from pipelines.text.language_detection import (
-    RECOGNISED,
-    detect_language,
-    paragraph_language,
-)
+from pipelines.text.language_detection import BY_NGRAMS, RECOGNISED, detect_language
 from pipelines.text.language_names import engine_codes, name_language
 from pipelines.text.segmentation import clean, is_speakable
 from pipelines.tts.pipeline import SpeechPipeline
@@ -78,9 +75,10 @@ async def chapter_voices(
 
 
 def _stated_language(book: Book, candidates: Set[str]) -> str | None:
-    """Return the language that a book states, as one of `candidates`, unless the longest chapter is
-    clearly in another: converters state one that is not asked for. Blocking."""
-    stated = next((code for code in engine_codes(book.language) if code in candidates), None)
+    """Return the language that a book states, if it can be told from `candidates`, unless the
+    longest chapter is clearly in another: converters state one that is not asked for. Blocking."""
+    can_tell = candidates | BY_NGRAMS
+    stated = next((code for code in engine_codes(book.language) if code in can_tell), None)
     longest = max(book.chapters, key=lambda chapter: len(chapter.text))
     return stated and _language_of(longest, candidates, stated)
 
@@ -89,9 +87,12 @@ def _language_of(
     chapter: Chapter, candidates: Set[str], stated: str | None, usual: str | None = None
 ) -> str:
     text = clean(chapter.text[:DETECTED_CHARACTERS])
-    if stated and sum(map(str.isalpha, text)) < _ENOUGH:
-        return paragraph_language(text, candidates, stated)
-    return detect_language(text, candidates, stated or usual)
+    if not stated:
+        return detect_language(text, candidates, usual)
+    is_short = sum(map(str.isalpha, text)) < _ENOUGH
+    if is_short and not letters_outside(frozenset({stated})).search(text):
+        return stated
+    return detect_language(text, candidates | {stated}, stated)
 
 
 def language_warnings(chapters: Sequence[Chapter], voices: Sequence[ChapterVoice]) -> list[str]:
