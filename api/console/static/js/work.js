@@ -1,5 +1,5 @@
 // Data that several panels need: voices, models, languages, credit.
-import { ask, list } from "./api.js";
+import { ApiError, ask, list } from "./api.js";
 import { t } from "./i18n.js";
 import { emit, isOwner, noteCredit, on, session } from "./session.js";
 import { mayHelp } from "./ui.js";
@@ -18,24 +18,25 @@ function once(name, work) {
   return kept.get(name);
 }
 
+let era = 0; // counts the workspaces that were left, whose answers are not shown
+on("leave", () => { era += 1; }, true);
+
 // Makes a function that shows what `read` finds, or its failure in `place`. It reads again after the milliseconds that
 // `show` returns, and after a temporary failure while `isShown`.
 function reader(read, show, place, isShown = () => true) {
+  const mine = era;
   let next = 0;
-  let isGone = false;
-  on("leave", () => {
-    isGone = true;
-    clearTimeout(next);
-  });
   return async function look() {
+    if (mine !== era) return;
     let pause = 0;
     try {
       const found = await read();
-      if (isGone) return;
+      if (mine !== era) return;
       place?.recover(look);
       pause = show(found);
     } catch (error) {
-      if (isGone) return;
+      if (mine !== era) return;
+      if (!(error instanceof ApiError)) throw error;
       place?.fail(error, look);
       pause = isShown() && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
     }
