@@ -51,6 +51,12 @@ MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 192_000
 MAX_CHANNELS = 8
 MAX_NON_FINITE = 0.01  # share of the samples
 CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
+# Gaps in the times of a container, such as those of lost packets, a muted microphone or audio that
+# begins after its video. Shorter ones are jitter. Longer ones join two recordings, as when a page
+# sends the head of a live stream before each of its later pieces.
+MIN_GAP_S = 0.1
+MAX_DELAY_S = 60.0  # before the first sample
+MAX_GAP_SHARE = 0.1  # of the longest audio
 BLOCK_SAMPLES = 8_192  # samples per channel that are converted and resampled at a time
 MESSAGE_BYTES = 4096  # size of a job or an answer
 LIVE_BYTES = 2**14  # bytes of a message of a live stream, and samples of a reply
@@ -150,7 +156,9 @@ def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str,
 
     writer = PcmWriter(write, job["sample_rate"], job["max_seconds"], job.get("channel"))
     seconds = 0.0
-    for samples, rate in _blocks(_frames(source, *ACCEPTED[job["format"]]), BLOCK_SAMPLES):
+    frames = _frames(source, *ACCEPTED[job["format"]])
+    longest_gap_s = MAX_GAP_SHARE * job["max_seconds"]
+    for samples, rate in _blocks(frames, BLOCK_SAMPLES, longest_gap_s):
         writer.add(samples, rate)
         seconds += samples.shape[1] / rate
         if seconds >= (job.get("stop_seconds") or math.inf):
@@ -224,11 +232,16 @@ def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
         is_first = False
 
 
-def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray[np.float32], int]]:
+def _blocks(
+    frames: Iterable[Any], least_samples: int, longest_gap_s: float = 0.0
+) -> Iterator[tuple[NDArray[np.float32], int]]:
     """Yields decoded audio in blocks, float32 [channels, n], with its rate. Frames are gathered
-    before they are converted: an array for each takes 100 us, a queue 10 us."""
+    before they are converted: an array for each takes 100 us, a queue 10 us. Gaps of up to
+    `longest_gap_s` become silence."""
     gathered = av.AudioFifo()
     shape = None
+    end_s = 0.0  # end of the blocks so far, in the times of the container
+    most_s = min(longest_gap_s, MAX_DELAY_S)
     for frame in frames:
         frame_shape = frame.format.name, frame.sample_rate, frame.layout.nb_channels
         if frame_shape != shape:
@@ -236,11 +249,27 @@ def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray
             _check_shape(frame.sample_rate, frame.layout.nb_channels)
             gathered = av.AudioFifo()
             shape = frame_shape
-        frame.pts = None  # gaps are not filled
+        start_s = end_s if frame.time is None else frame.time
+        if start_s - end_s > MIN_GAP_S:
+            yield from _drained(gathered)
+            if start_s - end_s <= most_s:
+                yield from _silence(start_s - end_s, frame.sample_rate, frame.layout.nb_channels)
+            end_s = start_s
+        most_s = longest_gap_s
+        end_s += frame.samples / frame.sample_rate
+        frame.pts = None  # a queue refuses times that do not follow one another
         gathered.write(frame)
         if gathered.samples >= least_samples:
             yield from _drained(gathered)
     yield from _drained(gathered)
+
+
+def _silence(
+    seconds: float, rate: int, channels: int
+) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """Yields blocks of at most a second, since a limit may end a long gap."""
+    for at in range(0, samples := round(seconds * rate), rate):
+        yield np.zeros((channels, min(rate, samples - at)), np.float32), rate
 
 
 def _drained(gathered: av.AudioFifo) -> Iterator[tuple[NDArray[np.float32], int]]:
