@@ -188,6 +188,12 @@ class Endpointer:
         self._free_from = self._position
         self._end_after = self._usual_end
 
+    def take_back(self, padding: int) -> None:
+        """Takes back the last frame, which ended with `padding`; no utterance may be open."""
+        self._free_from = min(self._free_from, self._position - padding)
+        self._position -= self._frame
+        self._run = 0
+
     def _detect_start(self, probability: float) -> list[Event]:
         self._run = self._run + 1 if probability >= self._config.speech_threshold else 0
         if self._run < self._config.start_frames:
@@ -301,16 +307,16 @@ class FrameBuffer:
     def __init__(self, frame_samples: int) -> None:
         self.size = frame_samples
         self.leveller = Leveller()
-        self._rest: Pcm = np.zeros(0, np.float32)  # samples of an incomplete frame
+        self.rest: Pcm = np.zeros(0, np.float32)  # samples of an incomplete frame
         self._kept: deque[Pcm] = deque()
         self._probabilities: deque[float] = deque()  # speech probabilities of the kept frames
         self._first = 0  # number of the first kept frame
 
     def push(self, pcm: Pcm) -> NDArray[np.float32]:
         """Returns the frames that `pcm` completes, float32 [n, frame_samples], levelled."""
-        signal = np.concatenate([self._rest, pcm])
+        signal = np.concatenate([self.rest, pcm])
         whole = len(signal) // self.size * self.size
-        self._rest = signal[whole:].copy()  # a view would hold the whole message
+        self.rest = signal[whole:].copy()  # a view would hold the whole message
         frames = self.leveller.process(signal[:whole].reshape(-1, self.size))
         self._kept.extend(frame.copy() for frame in frames)
         return frames
@@ -327,7 +333,16 @@ class FrameBuffer:
 
     def padding(self) -> Pcm:
         """Returns the silence that completes the last frame; empty when it is complete."""
-        return np.zeros(-len(self._rest) % self.size, np.float32)
+        return np.zeros(-len(self.rest) % self.size, np.float32)
+
+    def take_back(self, rest: Pcm) -> None:
+        """Takes back the last frame, which `padding` completed: its samples begin the next."""
+        self.rest = rest
+        if self._kept:
+            self._kept.pop()
+            self._probabilities.pop()
+        else:  # it was dropped
+            self._first -= 1
 
     def between(self, start: int, end: int) -> Pcm:
         """Returns kept samples by their positions in the stream, float32 [end - start]."""

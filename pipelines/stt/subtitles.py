@@ -58,7 +58,9 @@ def to_vtt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _cues(turns: Turns, language: str, most: int) -> Iterable[Cue]:
+def _cues(turns: Turns, language: str, most: int) -> list[Cue]:
+    """Lists the cues by their starts, as WebVTT asks: the turns of channels may overlap."""
+    cues: list[Cue] = []
     separator = separator_of(language)
     for speaker, words in turns:
         lines = cut(words, lambda line, word: _is_full(line, word, language, most))
@@ -68,7 +70,8 @@ def _cues(turns: Turns, language: str, most: int) -> Iterable[Cue]:
             if following and start < following[0].start:
                 end = min(end, following[0].start)
             text = separator.join(word.word for word in line)
-            yield Cue(start, max(end, start + MIN_CUE_S), text, speaker)
+            cues.append(Cue(start, max(end, start + MIN_CUE_S), text, speaker))
+    return sorted(cues, key=lambda cue: cue.start)
 
 
 def _is_full(line: list[Word], word: Word, language: str, most: int) -> bool:

@@ -56,7 +56,8 @@ OpenFile = BinaryIO | socket.socket
 _MP4_BRAND = re.compile(rb"M4[ABPV] |F4[AV] |mp4[12]|iso[m2-9]|dash|cmf[c2]|MSNV|qt  |3g[p2egrs].")
 # Major brands of pictures, which may name some of those brands as compatible.
 _PICTURES = frozenset((b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis", b"crx "))
-_EBML = b"\x1a\x45\xdf\xa3"
+# GStreamer ends the name by a zero.
+_WEBM = re.compile(rb"\x1a\x45\xdf\xa3.*?\x42\x82[\x84\x85]webm", re.DOTALL)
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
 _TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or try again later"
 
@@ -281,7 +282,7 @@ def sniff(head: bytes) -> AudioFormat:
     if head[4:8] == b"ftyp" and head[8:12] not in _PICTURES:
         if any(map(_MP4_BRAND.fullmatch, _brands(head))):
             return "m4a"
-    if head[:4] == _EBML and b"\x42\x82\x84webm" in head:  # recordings of browsers
+    if _WEBM.match(head):  # recordings of browsers
         return "webm"
     audio = head[id3_length(head) :]
     if len(audio) > 2 and audio[0] == 0xFF and audio[1] & 0xF6 == 0xF0 and audio[2] >> 2 & 15 < 13:

@@ -32,6 +32,7 @@ from pipelines.text.usual_language import UsualLanguages
 from tests.local_ports import LocalSTTModel
 from tests.models.configured import configured, described
 from tests.models.tts.loaded import loaded, speech
+from tests.patience import until
 from tests.pipelines.stt.listening_doubles import (
     FakeTranscriber,
     LoudnessVAD,
@@ -267,6 +268,30 @@ async def test_finish_transcribes_the_unfinished_utterance(model: FakeTranscribe
         assert [final.text for final in live.finals] == ["text 0"]
         assert model.urgencies == [FINAL]
         assert len(model.requests[0].pcm) == pytest.approx((0.3 + 0.705) * 16_000, abs=1024)
+
+
+async def test_times_stay_those_of_the_audio_after_many_commits(model: FakeTranscriber) -> None:
+    async with listening(model) as live:
+        heard = 0
+        for _ in range(20):  # no piece is a whole number of frames
+            await live.hear(quiet(0.117), loud(0.5), quiet(0.1))
+            await live.listener.commit()
+            await until(lambda: not live.listener._backlog_s)
+            assert live.finals[-1].start_s == pytest.approx(heard / 16_000 + 0.117, abs=0.033)
+            heard += round(0.717 * 16_000)
+        assert len(live.finals) == 20
+        assert live.listener.unheard_s(heard / 16_000) < 0.033
+
+
+async def test_commits_within_speech_lose_and_repeat_none_of_it(model: FakeTranscriber) -> None:
+    speech = np.linspace(0.2, 0.9, 79_992, dtype=np.float32) * np.sign(loud(5)[:79_992])
+    async with listening(model) as live:
+        for at in range(0, len(speech), 9_999):
+            await live.hear(speech[at : at + 9_999])
+            await live.listener.commit()
+        await live.listener.finish()
+    pieces = [request.pcm[np.abs(request.pcm) > 0.1] for request in model.requests]
+    assert np.array_equal(np.concatenate(pieces), speech)
 
 
 async def test_a_request_to_a_lost_replica_is_retried_once(model: FakeTranscriber) -> None:

@@ -43,6 +43,14 @@ def test_no_cue_mixes_speakers() -> None:
     assert "<v A>Hello\n" in to_vtt(turns, "en")
 
 
+def test_cues_of_overlapping_turns_are_in_order() -> None:
+    long = [Word(f"w{number}", number, number + 0.9, 0.9) for number in range(20)]
+    turns = [("A", long), ("B", [Word("Yes", 5.0, 5.4, 0.9)])]
+    cues = [line for line in to_vtt(turns, "en").splitlines() if "-->" in line]
+    assert len(cues) > 3
+    assert cues == sorted(cues)
+
+
 @pytest.mark.parametrize(
     ("language", "sentences"),
     [

@@ -55,6 +55,15 @@ async def test_every_container_format_is_decoded_to_the_same_tone(
     assert list(tmp_path.iterdir()) == [path]
 
 
+async def test_webm_of_gstreamer_is_decoded(decoder: AudioDecoder, tmp_path: Path) -> None:
+    """The name of its format ends with a zero, which its size and that of the header include."""
+    header, rest = b"\x1a\x45\xdf\xa3", encode("webm", tone(2, 48_000), 48_000)[4:]
+    name, with_zero = b"\x42\x82\x84webm", b"\x42\x82\x85webm\0"
+    path = tmp_path / "0"
+    path.write_bytes(header + bytes([rest[0] + 1]) + rest[1:].replace(name, with_zero, 1))
+    assert (await decoder.decode(path)).duration_s == pytest.approx(2, abs=0.1)
+
+
 @pytest.mark.parametrize(("codec", "rate"), [("libopencore_amrnb", 8000), ("aac", 16_000)])
 async def test_recordings_of_telephones_are_decoded(
     decoder: AudioDecoder, tmp_path: Path, codec: str, rate: int
