@@ -72,6 +72,7 @@ IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 TRANSLATION = "en"  # target language of translations
+BESIDE_S = 0.1  # of a pause that a word beside it keeps, as speech is detected a little late
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +385,7 @@ class _FileDecoding:
             voice_windows=voice_windows(self.speech[segment]) if wanted.labels_speakers else (),
         )
         transcript = await with_language(self.transcriber.transcribe(asked), asked.expected)
+        transcript = without_pauses(transcript, asked.speech)
         if transcript.segments:
             self.session.note(transcript, seconds)
         return transcript
@@ -461,6 +463,29 @@ def known_languages(
             raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
         codes[code] = None
     return () if ANY_LANGUAGE in codes else tuple(codes)
+
+
+def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
+    """Takes the pauses of a request, between the samples of its `speech`, from the words beside
+    them. Whisper's alignment often begins a word with the pause before it, up to a second early."""
+    spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in speech]
+
+    def spoken(word: Word) -> Word:
+        shared = [min(word.end, end) - max(word.start, start) for start, end in spans]
+        least = min(BESIDE_S, max(shared, default=0.0))
+        if least <= 0:
+            return word  # in a pause as a whole
+        within = [span for span, seconds in zip(spans, shared, strict=True) if seconds >= least]
+        start = max(word.start, round(within[0][0] - BESIDE_S, 2))
+        end = min(word.end, round(within[-1][1] + BESIDE_S, 2))
+        return replace(word, start=start, end=end)
+
+    segments = []
+    for segment in transcript.segments:
+        if words := tuple(map(spoken, segment.words)):
+            segment = replace(segment, start=words[0].start, end=words[-1].end, words=words)
+        segments.append(segment)
+    return replace(transcript, segments=tuple(segments))
 
 
 def text_of(transcript: Transcript) -> str:

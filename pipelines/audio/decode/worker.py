@@ -264,9 +264,7 @@ def _blocks(
     yield from _drained(gathered)
 
 
-def _silence(
-    seconds: float, rate: int, channels: int
-) -> Iterator[tuple[NDArray[np.float32], int]]:
+def _silence(seconds: float, rate: int, channels: int) -> Iterator[tuple[NDArray[np.float32], int]]:
     """Yields blocks of at most a second, since a limit may end a long gap."""
     for at in range(0, samples := round(seconds * rate), rate):
         yield np.zeros((channels, min(rate, samples - at)), np.float32), rate
