@@ -47,10 +47,10 @@ def encode(
 def delayed(data: bytes, container_format: str, from_s: float, seconds: float) -> bytes:
     """An audio file whose packets from `from_s` on come `seconds` later."""
     file = io.BytesIO()
-    with av.open(io.BytesIO(data)) as source, av.open(file, "w", format=container_format) as target:
+    source: Any = av.open(io.BytesIO(data))
+    with source, av.open(file, "w", format=container_format) as target:
         (stream,) = source.streams.audio
         copy = target.add_stream_from_template(stream)
-        packet: Any
         for packet in source.demux(stream):
             if packet.dts is not None:
                 if packet.pts * packet.time_base >= from_s:
