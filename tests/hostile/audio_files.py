@@ -61,18 +61,29 @@ def delayed(data: bytes, container_format: str, from_s: float, seconds: float) -
     return file.getvalue()
 
 
-def two_streams(pcm: NDArray[np.float32], rate: int) -> bytes:
-    """An Ogg file of two logical streams with interleaved pages."""
+def two_streams(
+    pcm: NDArray[np.float32],
+    rate: int,
+    container_format: str = "ogg",
+    codecs: tuple[str, str] = ("libopus", "flac"),
+    default: int | None = None,
+) -> bytes:
+    """A file of two interleaved streams, the second at half the amplitude; `default` is played."""
     file = io.BytesIO()
-    with av.open(file, "w", format="ogg") as container:
+    with av.open(file, "w", format=container_format) as container:
         streams: list[Any] = [
-            container.add_stream(codec, rate=rate, layout="mono") for codec in ("libopus", "flac")
+            container.add_stream(codec, rate=rate, layout="mono") for codec in codecs
         ]
+        for number, stream in enumerate(streams):
+            stream.disposition = av.stream.Disposition(number == default)
         for at in range(0, len(pcm), rate // 10):
-            for stream in streams:
-                frame = av.AudioFrame.from_ndarray(pcm[None, at : at + rate // 10], "flt", "mono")
+            for stream, level in zip(streams, (1, 0.5), strict=True):
+                samples = np.float32(level) * pcm[None, at : at + rate // 10]
+                frame = av.AudioFrame.from_ndarray(samples, "flt", "mono")
                 frame.sample_rate, frame.pts = rate, at
-                container.mux(stream.encode(frame))
+                resampler = av.AudioResampler(stream.codec_context.format, "mono", rate)
+                for resampled in resampler.resample(frame):
+                    container.mux(stream.encode(resampled))
         for stream in streams:
             container.mux(stream.encode(None))
     return file.getvalue()

@@ -320,16 +320,23 @@ def _frames(
 
 
 def _audio_stream(container: Any, decoders: list[str]) -> Any:
-    """Opens the first audio stream, with one thread. Raises InvalidAudio without one."""
+    """Opens the default audio stream, or else the first, with one thread. Raises InvalidAudio
+    without one that `decoders` read."""
     if not container.streams.audio:
         raise InvalidAudio("the file has no audio stream")
     for video in container.streams.video:
         if not video.disposition & av.stream.Disposition.attached_pic:
             raise InvalidAudio("the file is a video; send its audio alone")
-    stream = container.streams.audio[0]
-    codec = stream.codec_context
-    if codec is None or codec.name not in decoders:
+    streams = [
+        stream
+        for stream in container.streams.audio
+        if stream.codec_context is not None and stream.codec_context.name in decoders
+    ]
+    if not streams:
         raise InvalidAudio("the file holds audio in a codec that is not supported")
+    is_default = av.stream.Disposition.default
+    stream = next((stream for stream in streams if stream.disposition & is_default), streams[0])
+    codec = stream.codec_context
     codec.thread_count = 1
     if codec.sample_rate and codec.layout.nb_channels:
         _check_shape(codec.sample_rate, codec.layout.nb_channels)
