@@ -36,7 +36,7 @@ from pipelines.audio.declipping import declipped, is_clipped
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.levels import QUIET_WARNING, levelled
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
-from pipelines.errors import InvalidAudio, InvalidRequest
+from pipelines.errors import AudioTooLong, InvalidAudio, InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.stt.diarization import (
     SpeakerLabels,
@@ -72,6 +72,7 @@ IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 TRANSLATION = "en"  # target language of translations
+LONGER = "; POST /jobs/transcriptions takes longer recordings"
 BESIDE_S = 0.1  # of a pause that a word beside it keeps, as speech is detected a little late
 
 
@@ -178,7 +179,10 @@ class TranscriptionPipeline:
         decode = partial(
             self._decoder.decode, path, owner=owner, max_duration_s=most_s, stop_s=stop_s
         )
-        audio = await decode(channel=first_channel)
+        try:
+            audio = await decode(channel=first_channel)
+        except AudioTooLong as error:
+            raise AudioTooLong(f"{error}{LONGER if most_s == MAX_DURATION_S else ''}") from None
         if options.multichannel:
             second = (await decode(channel=1)).pcm
         return DecodedRecording(

@@ -181,6 +181,11 @@ async def test_invalid_and_oversized_audio_is_refused(
 ) -> None:
     answer = await send(client, auth, data)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
+    again: dict[str, Any] = {"files": {"file": data}, "data": {"model": "whisper-1"}}
+    other = await client.post("/openai/v1/audio/transcriptions", headers=auth, **again)
+    assert other.status_code == 400
+    for message in (answer.json()["message"], other.json()["error"]["message"]):
+        assert ("/jobs/transcriptions" in message) == (error != "invalid_audio")
 
 
 class Swearing:
