@@ -1,4 +1,4 @@
-"""The client for Python of an Antiphon service, with and without asyncio: docs/client.md."""
+"""The Python client of an Antiphon service, with and without asyncio: docs/client.md."""
 
 from antiphon.client import Antiphon, AsyncAntiphon
 from antiphon.errors import ServiceError, SignatureError

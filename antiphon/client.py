@@ -66,6 +66,7 @@ from antiphon.types import (
 DEFAULT_URL = "http://127.0.0.1:8000"
 TIMEOUT = httpx.Timeout(10.0, read=600.0, write=600.0)  # seconds; a model may be loading
 RETRIED_STATUSES = (429, 502, 503, 504)
+RUNNING_RETRIES = 6  # within half a minute
 MAX_RETRY_AFTER_S = 30.0  # a longer wait is left to the caller
 
 Audio = bytes | str | Path | tuple[str, bytes]  # a file, or its content with or without a name
@@ -242,7 +243,7 @@ def _explain(text: str | Script, **options: Unpack[ExplainBody]) -> Request[Expl
 
 
 def _dictionaries() -> Request[Page_ListedDictionary_]:
-    """List the pronunciation dictionaries of the workspace (at most 20)."""
+    """List the pronunciation dictionaries of the workspace, which has at most 20."""
     return Request("GET", "/pronunciations")
 
 
@@ -392,7 +393,7 @@ def _create_token(**fields: Unpack[NewBrowserToken]) -> Request[BrowserToken]:
 
 
 class _Operations:
-    """Methods of both clients. They raise ServiceError, or httpx.HTTPError without a response."""
+    """Methods of both clients. They raise ServiceError, or httpx.HTTPError if nothing responds."""
 
     _connect: Callable[..., Any]  # the client class of httpx
 
@@ -454,10 +455,14 @@ class _Operations:
         Raises `failure` after the last attempt, or if a retry cannot help.
         """
         wait_s: float | None = 0.5 * 2**attempt
-        if isinstance(failure, ServiceError):
+        most = self.retries
+        if attempt and isinstance(failure, ServiceError) and failure.code == "idempotency_conflict":
+            # The connection of an earlier attempt was lost, and the service still works on it.
+            most = max(most, RUNNING_RETRIES)
+        elif isinstance(failure, ServiceError):
             wait_s = wait_s if failure.retry_after_s is None else failure.retry_after_s
             wait_s = wait_s if failure.status in RETRIED_STATUSES else None
-        if attempt >= self.retries or wait_s is None or wait_s > MAX_RETRY_AFTER_S:
+        if attempt >= most or wait_s is None or wait_s > MAX_RETRY_AFTER_S:
             raise failure
         return wait_s
 

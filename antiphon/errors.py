@@ -32,7 +32,7 @@ def error_of(body: bytes, status: int, retry_after: str | None = None) -> Servic
     except (ValueError, KeyError, AttributeError):
         pass
     try:
-        wait_s = None if retry_after is None else float(retry_after)
+        wait_s = None if retry_after is None else max(0.0, float(retry_after))  # 0 for "nan"
     except ValueError:  # proxies may send a date
         wait_s = None
     return ServiceError(message, status, code, wait_s)

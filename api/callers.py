@@ -54,7 +54,7 @@ class Caller:
         slow_encoder: bool = False,
         whole: bool = False,
     ) -> SpeechStream:
-        """Opens a stream of speech; `whole` speech is sent only when complete."""
+        """Opens a stream of speech; with `whole`, it is sent only when complete."""
         return SpeechStream(
             synthesis=self.speech.synthesis,
             workspace_id=self.workspace_id,
@@ -78,8 +78,8 @@ class Caller:
         to_answer: Callable[[FileTranscript], T],
         known: tuple[SpeakerVoice, ...] = (),
     ) -> T:
-        """Transcribes a recording unless the client disconnects. Raises ClientDisconnect, or as
-        `PaidTranscription.transcribe`."""
+        """Transcribes a recording unless the client disconnects. Raises ClientDisconnect or
+        the errors of `PaidTranscription.transcribe`."""
         work = self.speech.transcription.transcribe(
             self.workspace_id, self.operation, path, options, to_answer, known=known
         )

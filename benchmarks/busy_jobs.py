@@ -2,12 +2,12 @@
 
 python -m benchmarks.busy_jobs [--minutes 10] [--loops 4] [--jobs 20] [--voices 3]
 
-Each kind of job runs alone first. Then the loops take the cores while a recording, a text, a batch
-and a voice are in work; when they have stopped, those and more jobs and voices have to end. Exit
-status 1 when a lease lapsed, an attempt was counted, a job or voice did not complete or took more
-than MAX_RATIO its usual time, or a hold is open at the end. The usual time is that of one alone;
-for the voices, which keep all cores busy for minutes and are made at once, it is their number times
-that.
+Each kind of job runs alone first. Then a recording, a text, a batch and a voice are in work while
+the loops take the cores. When the loops have stopped, this work and more jobs and voices have to
+end. Exit status 1 when a lease lapsed, an attempt was counted, a job or voice did not complete or
+took more than MAX_RATIO its usual time, or a hold is open at the end. The usual time of a job is
+its time alone. For voices, which are made at once and keep all cores busy for minutes, it is that
+of one voice times their number.
 """
 
 import argparse

@@ -3,8 +3,8 @@ voiced sample in to the first voiced sample out.
 
 python -m benchmarks.call_turns [--turns 8] [--rounds 2] [--base-url URL --key KEY]
 
-Both ways say the same sentences to the same models in turn (`server_vad`, 500 ms). A call ends its
-path in aiortc, whose decoder gives frames of 20 ms without a playout delay.
+Over both, the same sentences are said to the same models in turn (`server_vad`, 500 ms). The client
+of a call is aiortc, whose decoder gives frames of 20 ms without a playout delay.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 
 Starts the whole service and asks for short texts by `POST /tts-synthesize`: first one at a time,
 then by more clients than are served concurrently, then at three times that throughput, at a
-constant rate (open loop). Measured is the time after the burst that admission control admits in
+constant rate (open loop). The measurement begins after the burst that admission control admits in
 full. The clients run on the same cores.
 """
 

@@ -1,5 +1,6 @@
-"""Turns of a voice agent over `/openai/v1/realtime`: from the last voiced sample in to the first
-voiced sample out, in all and by stage, and how soon it falls silent.
+"""Turns of a voice agent over `/openai/v1/realtime`: the time from the last voiced sample in to the
+first voiced sample out, in all and by stage, and how soon the agent falls silent when it is
+interrupted.
 
 python -m benchmarks.realtime [--turns 12] [--sessions 4] [--detection NAME] [--instructions FILE]
     [--sentences FILE] [--speaker onyx] [--base-url URL --key KEY]
@@ -189,7 +190,8 @@ async def converse(
     sentences: Sequence[Frames],
     instructions: str = INSTRUCTIONS,
 ) -> tuple[list[Turn], list[str]]:
-    """The turns and errors of a user who says each sentence after the answer before."""
+    """The turns and errors of a user who says each sentence after the answer to the previous
+    one."""
     turns = []
     async with calling(url, key, voice, detection, instructions=instructions) as caller:
         await asyncio.sleep(1.0)

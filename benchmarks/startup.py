@@ -1,5 +1,5 @@
 """Cold start: the time from the command to the first audio; then the memory of the service before
-and after its models are used, and what it takes of the cores while it is idle.
+and after its models are used, and the share of the cores that it takes while it is idle.
 
 make bench-startup, or: python -m benchmarks.startup
 """

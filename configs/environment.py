@@ -305,9 +305,8 @@ def bypass_proxies(host: str) -> None:
 
 
 def check_private(folder: Path, variable: str, *, has_code: bool = False) -> None:
-    """Raises SettingsError unless only this process's user can enter and replace `folder`. `folder`
-    may not be a link. If it `has_code`, other users may not own a folder above it either, since
-    they could rename it."""
+    """Raises SettingsError if other users can enter or replace `folder`, or if it is a link. If it
+    `has_code`, other users may not own a folder above it either, since they could rename it."""
     try:
         status = folder.lstat()
         trusted = {0, os.geteuid(), Path("/").stat().st_uid}

@@ -297,8 +297,8 @@ def _data_dir(*, new: bool) -> Path:
     path = _data_path()
     if not new and not os.environ.get("DATABASE_URL") and not _has_database(path):
         raise SettingsError(
-            f"ANTIPHON_DATA: there is no database in {str(path)!r}; give the variables of "
-            "the service"
+            f"ANTIPHON_DATA: there is no database in {str(path)!r}; set the variables as "
+            "the service has them"
         )
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

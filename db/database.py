@@ -45,6 +45,7 @@ SQLITE_READERS = 4  # calls take 1 ms of one core: more threads only compete for
 MAX_WAITING = 500  # calls; more are refused at once, instead of queueing for a hung database
 PING_TIMEOUT_S = 2.0
 BUSY_TIMEOUT_MS = 5_000
+CHECKPOINT_TIMEOUT_MS = 100  # while a checkpoint waits for readers, nothing can write
 CONNECT_TIMEOUT_S = 2
 STATEMENT_TIMEOUT_MS = 10_000
 # Timeout of a call. The server's own statement timeout fails when it hangs or is disconnected.
@@ -139,7 +140,7 @@ def random_id() -> int:
 
 
 class Transaction(Protocol):
-    """Transaction for statements without mapped objects; a Session is one."""
+    """A transaction whose statements need no mapped objects; a Session can be used as one."""
 
     def connection(self) -> Connection: ...
 
@@ -261,9 +262,13 @@ class Database:
             raise DatabaseUnavailable("the database does not answer in time") from None
 
     async def forget_deleted(self) -> None:
-        """Truncates SQLite's write-ahead log, which contains deleted data. Raises as `run`."""
+        """Truncates SQLite's write-ahead log, which contains deleted data. If readers or a full
+        disk prevent that, it succeeds later, since housekeeping calls this again."""
         if self._engine.dialect.name == "sqlite":
-            await self._in_thread(partial(_checkpoint, self._engine), self._writers)
+            try:
+                await self._in_thread(partial(_checkpoint, self._engine), self._writers)
+            except (DatabaseUnavailable, OperationalError, sqlite3.OperationalError) as error:
+                logger.warning("log_of_writes_kept", extra={"reason": str(error)})
 
     async def _in_thread(self, work: Callable[[], T], threads: BoundedThreadPool) -> T:
         if self._calls >= CONNECTIONS + MAX_WAITING:
@@ -285,11 +290,12 @@ class Database:
 
 def _checkpoint(engine: Engine) -> None:
     connection = engine.raw_connection()  # outside a transaction
+    cursor = connection.cursor()
     try:
-        connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.OperationalError as error:  # such as a full disk
-        raise DatabaseUnavailable("the database does not answer") from error
+        cursor.execute(f"PRAGMA busy_timeout={CHECKPOINT_TIMEOUT_MS}")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     finally:
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
         connection.close()
 
 

@@ -42,7 +42,7 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def check_revision(revision: str) -> None:
-    """Raises DatabaseError for the revision of tables that this release cannot migrate: those of a
+    """Raises DatabaseError if this release cannot migrate tables of that revision: they are of a
     newer release, or of one before the first migration."""
     migrations = ScriptDirectory(str(MIGRATIONS))
     if revision < (migrations.get_base() or ""):

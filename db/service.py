@@ -37,17 +37,17 @@ def stored_fingerprints(session: Session) -> dict[str, bytes]:
 
 
 def split_digests(stored: bytes) -> list[bytes]:
-    """Splits a row of digests. The data keys have several, another secret has one, and the row of
-    the file store is a shorter mark."""
+    """Splits a row of digests. The row of the data keys has several, that of any other secret has
+    one, and that of the file store is a shorter mark."""
     return [stored[at : at + DIGEST_BYTES] for at in range(0, len(stored), DIGEST_BYTES)]
 
 
 def unknown_secrets(
     session: Session, marks: Mapping[str, Sequence[bytes]], *, lasting: str | None, accept: bool
 ) -> list[str]:
-    """Lists secrets with a stored digest that is not among `marks`; none with `accept`. If there
-    are none, stores the first mark of each name. The row `lasting` also keeps the digests that it
-    had; with `accept`, it gets all its marks instead."""
+    """Lists secrets with a stored digest that is not among `marks`; none with `accept`. If the list
+    is empty, stores the first mark of each name. The row of the name `lasting` also keeps its
+    earlier digests; with `accept`, it gets all marks of that name instead."""
     rows = {name: session.get(SecretFingerprint, name, with_for_update=True) for name in marks}
     stored = {name: row.digest for name, row in rows.items() if row}
     if not accept and (unknown := differing(marks, stored)):

@@ -85,12 +85,12 @@ def end_session(session: Session, user_id: int, session_id: UUID, now: datetime)
     return change_rows(session, mine) > 0
 
 
-def end_other_sessions(session: Session, user_id: int, kept: UUID | None) -> None:
-    """Deletes all sessions but one."""
+def end_other_sessions(session: Session, user_id: int, kept: UUID | None) -> bool:
+    """Deletes all sessions but one; False if there are no others."""
     others = delete(LoginSession).where(
         col(LoginSession.user_id) == user_id, col(LoginSession.id).is_distinct_from(kept)
     )
-    change_rows(session, others)
+    return change_rows(session, others) > 0
 
 
 def _live(user_id: int, session_id: UUID | None, now: datetime) -> tuple[ColumnElement[bool], ...]:

@@ -75,7 +75,7 @@ def build_worker(args: dict[str, Any]) -> Application:
 
 def _checked(shape: type[ArgsT], args: dict[str, Any]) -> ArgsT:
     """Return the validated arguments. Raises RayServeException if they or other parts of their
-    deployment are wrong; after other exceptions, Serve builds again."""
+    deployment are wrong; after any other exception, Serve would call the builder again."""
     try:
         checked = shape.model_validate(args)
     except ValidationError as error:

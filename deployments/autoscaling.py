@@ -21,7 +21,7 @@ SLACK = 0.5  # tolerated load above the number of replicas: one busy replica add
 LEAST = 0.01  # load of a replica with any work, so that it stays
 GATEWAY_FULL = 0.45  # share of a gateway's sessions; above 0.45 * (1 + SLACK), another is added
 WAIT_S = 8.0  # seconds of waiting work that count as the load of one replica
-VOICE_FULL = 96  # requests of one replica, which 40 sockets with two sentences each do not reach
+VOICE_FULL = 96  # requests of one replica: more than 40 sockets with two sentences each
 
 
 def load_report(load: float) -> dict[str, float]:

@@ -51,6 +51,6 @@ def check_gpus() -> None:
         return
     for number in range(torch.cuda.device_count()):
         if torch.cuda.memory_allocated(number):
-            # Waiting for the device, or on a stream of a request, would wait for requests or break
-            # their capture of a CUDA graph. A stream of another priority is never shared.
+            # Waiting for the device, or on a request's stream, would wait for requests or break the
+            # capture of their CUDA graphs. No request uses a stream of this priority.
             torch.cuda.Stream(number, priority=-1).record_event().synchronize()

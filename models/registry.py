@@ -73,9 +73,9 @@ class EngineKind(Generic[EngineT]):
         modules = ENGINES[self.name]
         module, _, attribute = modules.get(name, name).partition(":")
         try:
-            # Imported on a separate stack: a library may keep an error of its import, as vLLM does.
-            # Its frames would refer to the frames that called them and to their engine, which would
-            # then stay after a swap (measured: with the processes of vLLM).
+            # Imported on a separate stack: a library may keep an error of its import, as vLLM does,
+            # and with it the frames that called the import. A frame of an engine would keep the
+            # engine in memory after a swap (measured: with the processes of vLLM).
             with ThreadPoolExecutor(max_workers=1) as importer:
                 imported = importer.submit(import_module, module).result()
             engine_class = getattr(imported, attribute, None)

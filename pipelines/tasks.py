@@ -144,8 +144,8 @@ class TtlCache(Generic[K, V]):
 
 async def within_deadline(call: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """Await `call`. Raises TimeoutError after `timeout_s`: then `call` is cancelled, but not waited
-    for. Only the time of the callee counts: an event loop that was busy checks for an answer that
-    came meanwhile, and waits again if it was late itself."""
+    for. Only the time of the callee counts: if the event loop itself was late, this looks for an
+    answer that came meanwhile, and waits again."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(call)
     try:

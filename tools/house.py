@@ -336,7 +336,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _tuples(node: ast.AST) -> Iterator[str]:
-    """Names to which the node assigns a tuple that it writes out, also beside others."""
+    """Names to which the node assigns a literal tuple, alone or among other names."""
     if not isinstance(node, ast.Assign | ast.AnnAssign):
         return
     target = node.targets[0] if isinstance(node, ast.Assign) else node.target

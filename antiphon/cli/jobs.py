@@ -33,7 +33,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("-v", "--voice", help="Voice for a text. Default: by language.")
 @click.option("-l", "--language", help="Language of a recording. Default: detected.")
-@click.option("-c", "--chapters", help="Chapters to read, such as 1,3-5. Default: all marked x.")
+@click.option("-c", "--chapters", help="Chapters, such as 1,3-5. Default: those listed with an x.")
 @click.option("-p", "--pronunciations", multiple=True, help="Dictionary for a text; repeatable.")
 @click.option("--speakers", is_flag=True, help="Label the speakers of a recording.")
 @pass_service
@@ -142,7 +142,7 @@ def _save(service: ServiceClient, client: Antiphon, job: dict[str, Any], output:
     if job["status"] != "completed":
         end(str(job["message"]), 1)
     path = f"/jobs/{job['id']}/transcript?format={TRANSCRIPTS.get(output.suffix.lower())}"
-    if job["type"] == "speech":  # the job's `audio_url` may have another host than --url
+    if job["type"] == "speech":  # `audio_url` may have a different host than --url
         path = f"/files/{job['audio_url'].partition('/files/')[2]}"
     output.write_bytes(client.send(Request("GET", path, {}, lambda answer: answer.content)))
     service.show(job, f"{output}: {job['duration']:.0f} s of audio; job {job['id']}")

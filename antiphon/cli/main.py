@@ -27,7 +27,7 @@ WITHOUT_SERVER = (
 @click.option(
     "--url",
     envvar="ANTIPHON_URL",
-    help="URL of the service. Default: that of `antiphon login`, or this machine's PORT, or 8000.",
+    help="URL of the service. Default: the last login's, else port PORT or 8000 of this machine.",
 )
 @click.option("--key", envvar="ANTIPHON_KEY", help="API key. Default: the key of `antiphon login`.")
 @click.version_option(__version__, message="%(prog)s %(version)s")

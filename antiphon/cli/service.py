@@ -21,7 +21,7 @@ from antiphon.client import DEFAULT_URL
 from antiphon.live import is_local
 
 NETWORK = (ConnectionError, TimeoutError, gaierror)  # other OSErrors concern files
-OPERATORS = "Operators: "  # begins the help of commands that work on a machine of the service
+OPERATORS = "Operators: "  # starts the help of commands that run on a machine of the service
 REFUSED, UNREACHABLE = 3, 4  # exit statuses; 1 is any other failure, 2 wrong arguments
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ def current_service() -> ServiceClient:
 
 class CommandGroup(click.Group):
     """A group of commands, listed in the order of their addition; the server adds further commands.
-    Without the server, an unknown command names what to install."""
+    If the server is not installed, the error for an unknown command says what to install."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -33,7 +33,7 @@ class SoundProgram:
     """The first installed program of a list; its messages are kept in case it fails."""
 
     def __init__(self, choices: dict[str, str], purpose: str, instead: str) -> None:
-        """`purpose` and `instead` complete the error messages: "play", "-o writes a file"."""
+        """`purpose` ("play") and `instead` ("-o writes a file") complete the error messages."""
         self.name = next((name for name in choices if shutil.which(name)), "")
         if not self.name:
             names = ", ".join(choices)

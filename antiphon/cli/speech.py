@@ -28,8 +28,8 @@ FORMATS = ("mp3", "wav", "flac", "opus", "aac", "pcm")
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """Yield the text in requests of at most MOST_CHARACTERS, cut at the last paragraph, sentence or
-    space."""
+    """Yield pieces of at most MOST_CHARACTERS, one per request. Each ends at its last paragraph,
+    sentence or space."""
     while len(text) > MOST_CHARACTERS:
         head = text[:MOST_CHARACTERS]
         at = max(head.rfind(mark) + len(mark) for mark in ("\n\n", ". ", "! ", "? ", "。"))
@@ -174,6 +174,8 @@ def listen(
     options |= {"response_format": "json" if is_told else form, "timestamps": form == "json"}
     path, part = ("/openai/v1/audio/translations", "file") if translate else ("/stt", "audio")
     targets = [file.with_suffix({"text": ".txt"}.get(form, f".{form}")) for file in files]
+    if write and len({*targets}) < len(targets):
+        raise click.UsageError("--write: two recordings have the same name but for its end")
     for target in targets if write else ():
         check_target(target)
     for file, target in zip(files, targets, strict=True):

@@ -18,7 +18,7 @@ from antiphon.live import Address, opened
 
 RATE = 24_000  # Hz, of the session in both directions
 SILENCE = bytes(2 * RATE)  # a second, which ends the last turn of stdin
-QUIET_S = 20.0  # without an event after the end of stdin
+QUIET_S = 20.0  # after the end of stdin, a pause of this length ends the conversation
 
 
 @click.command()

@@ -15,7 +15,7 @@ from pipelines.webhooks.targets import MAX_URL_CHARACTERS
 Status = Literal["queued", "processing", "completed", "error"]
 ENGLISH = "en_us"  # language without `language_code` and detection
 FAMILIES = "best", "nano", "slam-1", "universal"  # names that stand for the deployed recogniser
-# Kinds of personal data by AssemblyAI's policies; masks have the name of a kind's first policy.
+# Kinds of personal data by AssemblyAI's policies. A mask has the name of a kind's first policy.
 KINDS: dict[str, Kind] = {
     "person_name": "name",
     "email_address": "email",
@@ -101,7 +101,7 @@ class TranscriptOptions(DialectQuery):
     @classmethod
     def _is_header(cls, name: str | None) -> str | None:
         if name and (not _HEADER_NAME.fullmatch(name) or _RESERVED.fullmatch(name)):
-            raise ValueError("must be the name of a header that the sender does not set itself")
+            raise ValueError("must be a header name, and not one that the service sets itself")
         return name
 
     @field_validator("webhook_auth_header_value")

@@ -83,7 +83,7 @@ class ShownTranscript:
         return write(turns, self._transcript.language, most or MAX_CUE_CHARACTERS)
 
     def matches(self, phrases: Iterable[str]) -> list[Answer]:
-        """Finds phrases, each once, regardless of capitals and punctuation. Raises InvalidField."""
+        """Finds each different phrase, ignoring capitals and punctuation. Raises InvalidField."""
         texts: dict[tuple[str, ...], str] = {}
         for phrase in phrases:
             texts.setdefault(tuple(map(bare_word, phrase.split())), phrase.strip())

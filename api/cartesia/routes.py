@@ -203,7 +203,7 @@ def cartesia_error(error: ApiError, request_id: str) -> tuple[Json, dict[str, st
     return body, {}
 
 
-# Pipecat's service ignores the path of its address.
+# Pipecat's `CartesiaSTTService` drops the path of its base URL.
 CARTESIA_ERRORS = ErrorDialect((f"{PREFIX}/", "/stt/websocket"), cartesia_error)
 
 TAG = "Cartesia's dialect"

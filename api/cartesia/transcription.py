@@ -311,7 +311,7 @@ class CartesiaTurns(TurnListener[TurnsConversation]):
             await self._socket.send(self._conversation.event(EVENTS[event], transcript=text))
 
 
-# Pipecat's service ignores the path of its address.
+# Pipecat's `CartesiaSTTService` drops the path of its base URL.
 routes = [
     route
     for path, conversation, query in (

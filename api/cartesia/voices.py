@@ -12,7 +12,7 @@ from api.dialects.clones import LEAST, receive_clips
 from api.dialects.outputs import voice_for
 from api.dialects.requests import DialectQuery
 from api.http.errors import ApiError
-from api.http.routing import OperationDep, PrincipalDep, VoicesDep, make_router
+from api.http.routing import OperationDep, PlatformDep, PrincipalDep, VoicesDep, make_router
 from api.http.uploads import BINARY, form_schema
 from api.native.voices.custom import VoiceFields, VoiceName, new_voice
 from api.sockets.tts.events import LenientModel
@@ -130,8 +130,13 @@ class CartesiaVoiceChange(LenientModel):
 
 @own.patch(VOICE, summary="Change a custom voice, for Cartesia's clients")
 async def change_voice(
-    voice_id: str, body: CartesiaVoiceChange, principal: PrincipalDep, voices: VoicesDep
+    voice_id: str,
+    body: CartesiaVoiceChange,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    platform: PlatformDep,
 ) -> Json:
+    await platform.request_limits.count_change(principal)
     name = body.name or (await voices.custom.get(principal, voice_id)).name
     changed = await voices.library.rename(principal, voice_id, name, body.description)
     return _own_voice(custom_voice(changed), principal)

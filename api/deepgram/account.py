@@ -70,7 +70,8 @@ async def show_key(principal: PrincipalDep) -> Json:
 async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep) -> Json:
     """Creates a browser token for speech and recognition, limited to the scopes of the key. The
     optional JSON body sets its lifetime in `ttl_seconds`. Default: 30 seconds."""
-    body = parse_json(await read_json(request)) if declared_bytes(request) else {}
+    has_body = declared_bytes(request) or "transfer-encoding" in request.headers
+    body = parse_json(await read_json(request)) if has_body else {}
     fields = validated(GrantFields, body if isinstance(body, dict) else {"ttl_seconds": body})
     seconds = fields.ttl_seconds or DEFAULT_TTL_S
     return {

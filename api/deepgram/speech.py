@@ -73,7 +73,7 @@ class SpeakQuery(DialectQuery):
 
     @property
     def output(self) -> SpeechOutput:
-        """Audio format, with the default container if the encoding has no such container."""
+        """Audio format; its container is the default if the encoding excludes the requested one."""
         outputs = (output for (name, _), output in FORMATS.items() if name == self.encoding)
         return FORMATS.get((self.encoding, self.container or ""), next(outputs))
 
@@ -263,7 +263,7 @@ class SpeakWire(ContextWire):
         return chunk.data
 
     def warned(self, dropped: Sequence[str]) -> str:
-        return self._conversation.warning(f"not followed: {', '.join(dropped)}")
+        return self._conversation.warning(f"markup not followed: {', '.join(dropped)}")
 
     def flushed(self, *, is_automatic: bool) -> str | None:
         return None if is_automatic else self._conversation.numbered("Flushed")

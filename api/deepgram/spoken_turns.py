@@ -101,7 +101,7 @@ class TurnWire(ContextWire):
         return warning("NO_SYNTHESIZABLE_TEXT", "nothing in the text can be spoken")
 
     def warned(self, dropped: Sequence[str]) -> str:
-        return warning("CONTROLS_DROPPED", f"not followed: {', '.join(dropped)}")
+        return warning("CONTROLS_DROPPED", f"markup not followed: {', '.join(dropped)}")
 
     def closed(self) -> str:
         metadata = {

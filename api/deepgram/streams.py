@@ -137,8 +137,8 @@ class StreamChannel(SocketListener):
                 await self._socket.send(self._stream.error(to_api_error(event.error).message))
 
     async def progressed(self) -> None:
-        """Sends UtteranceEnd if the silence after the last word is long enough. It is measured in
-        the audio, up to the next speech without padding, not by when results arrive."""
+        """Sends UtteranceEnd if the silence after the last word is long enough. The silence
+        is measured in the audio, up to the next speech without padding, not by arrival times."""
         wait_ms = self._stream.query.utterance_end_ms
         if wait_ms is None or self.live is None:
             return

@@ -123,8 +123,8 @@ async def speak_whole(
     head: bytes = b"",
     copy_to: Callable[[bytes], object] | None = None,
 ) -> tuple[TemporaryFile, list[TimedWord]]:
-    """Speaks a text; returns a file with `head` and the audio, which `copy_to` gets too, and its
-    words. A WAV file gets its length. Raises the errors of `SpeechStream.speak`,
+    """Speaks a text; returns a file of `head` and the audio, and the words. `copy_to` also gets
+    the audio. A WAV file gets its length. Raises the errors of `SpeechStream.speak`,
     StorageUnavailable, or ApiError(validation_error) if nothing can be spoken."""
     file = TemporaryFile()
     file.write(head)

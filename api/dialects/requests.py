@@ -118,9 +118,9 @@ def dialect_socket(
 async def fetched(
     request: Request, speech: SpeechServices, url: str, *, watches: bool = True
 ) -> AsyncIterator[Path]:
-    """Downloads a recording, which exists until the block ends; meanwhile, the request takes no
-    place at its route. With `watches`, the download stops if the client disconnects. Raises
-    ApiError(overloaded), ClientDisconnect or the errors of `SpeechServices.fetch`."""
+    """Downloads a recording, which exists until the block ends. During the download, the request
+    takes no place at its route. With `watches`, a disconnect of the client stops the download.
+    Raises ApiError(overloaded), ClientDisconnect or the errors of `SpeechServices.fetch`."""
     context = context_of(request)
     async with (
         context.upload_space() as take,

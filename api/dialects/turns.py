@@ -48,7 +48,7 @@ class TurnListener(SocketListener, Generic[C]):
         self.completeness = 0.0  # probability that the turn has ended
         self._parts: list[LiveTranscript] = []  # finals of a turn that spans several utterances
         self._eager: str | None = None  # text that was reported as the probable end
-        self._tail: tuple[str, float, float] = "", 0.0, 0.0  # text after `_parts`, start, seconds
+        self._tail: tuple[str, float, float] = "", 0.0, 0.0  # text after `_parts`, start and length
 
     @abstractmethod
     async def send_event(self, event: TurnEvent, text: str, **fields: Any) -> None:

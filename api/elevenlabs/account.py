@@ -21,7 +21,7 @@ USAGE_DAYS = 30  # days of usage that `character_count` covers
 
 
 class KeyedRoute(GuardedRoute):
-    """A route for requests with ElevenLabs' key header, since other dialects have its path."""
+    """Route that matches only ElevenLabs' key header, since other dialects use the same path."""
 
     schemes = SCHEMES
 

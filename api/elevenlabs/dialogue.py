@@ -92,7 +92,7 @@ class OpenedDialogue(OpenedSpeech):
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
-    """Returns a dependency that opens a dialogue; `whole` speech is sent only when complete."""
+    """Returns a dependency that opens a dialogue; with `whole`, it is sent only when complete."""
 
     async def open_dialogue(
         body: Dialogue, caller: CallerDep, query: options.Output

@@ -73,7 +73,7 @@ class OutputQuery(DialectQuery):
     def open_stream(
         self, caller: Caller, voice: AvailableVoice, style: SpeechRequest, *, whole: bool = False
     ) -> SpeechStream:
-        """Opens a stream in this format; `whole`: the speech is sent only when complete."""
+        """Opens a stream in this format; with `whole`, the speech is sent only when complete."""
         codec, rate, *bits = self.output_format.split("_")
         bit_rate = int(bits[0]) * 1000 if bits else None
         make_encoder = partial(open_encoder, _CODECS[codec][0], int(rate), bit_rate)
@@ -167,7 +167,7 @@ def settings_key(voice_id: str, found_id: str) -> str:
 async def stored_settings(
     caller: Caller, voice_id: str, voice: AvailableVoice
 ) -> Mapping[str, float]:
-    """Returns the settings that the workspace has stored for a voice, known as `voice_id`."""
+    """Returns the workspace's stored settings of a voice, which the request calls `voice_id`."""
     stored = await caller.speech.voice_settings.of(caller.workspace_id)
     return stored.get(settings_key(voice_id, voice.id), {})
 

@@ -98,7 +98,7 @@ class OpenedSpeech:
 
 
 def opens(*, timings: bool = False, whole: bool = False) -> Any:
-    """Returns a dependency that opens speech; `whole` speech is sent only when complete."""
+    """Returns a dependency that opens speech; with `whole`, it is sent only when complete."""
 
     async def open_speech(
         voice_id: VoicePath, body: ElevenLabsText, caller: CallerDep, query: options.Output

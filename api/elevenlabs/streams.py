@@ -173,7 +173,7 @@ class InputConversation(ContextsConversation):
         style = message.style(timings=True, stored=self._stored)
         stream = self._query.open_stream(self.caller, self._voice, style)
         separator = separator_of(self._voice.language)
-        # Each flush of WAV is a file, and several files in a row are not one.
+        # Each flush of WAV is a file of its own, and joined WAV files are not a valid file.
         is_kept = not self._query.output_format.startswith("wav")
         record = self._query.record(self.caller, stream) if is_kept else None
         wire = self._wire(context_id, separator, record)

@@ -209,9 +209,14 @@ class EditedFields(BaseModel):
     openapi_extra=form_schema("files", EditedFields, RECORDINGS, is_required=False),
 )
 async def edit_voice(
-    voice_id: VoicePath, request: Request, principal: PrincipalDep, voices: VoicesDep
+    voice_id: VoicePath,
+    request: Request,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    platform: PlatformDep,
 ) -> Answer:
     """Recordings are refused; `POST /voices?version_of=` improves a voice with more recordings."""
+    await platform.request_limits.count_change(principal)
     async with receive_form(request) as form:
         if form.files:
             message = "cannot be added here; POST /voices?version_of= improves a voice"

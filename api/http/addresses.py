@@ -18,9 +18,9 @@ def is_direct(connection: HTTPConnection) -> bool:
     """Whether the request comes from a program on this machine, not through a recognised proxy.
 
     A proxy or tunnel on the machine has a loopback address too. It is recognised by a forwarding
-    header, by the clients' `Host`, by HTTP/1.0 (the default of nginx's `proxy_pass` before
-    1.29.7), or by `Connection: upgrade` of a request that opens no WebSocket. A proxy that shows
-    none of these is not recognised, such as nginx 1.29.7 and later with a plain `proxy_pass`:
+    header, by a `Host` that is no loopback name, by HTTP/1.0 (the default of nginx's `proxy_pass`
+    before 1.29.7), or by `Connection: upgrade` of a request that opens no WebSocket. A proxy that
+    shows none of these is not recognised, such as nginx 1.29.7 and later with a plain `proxy_pass`:
     PUBLIC_URL declares such a proxy. A page of another site whose name resolves to this machine
     (DNS rebinding) is recognised by its `Host`.
     """

@@ -81,8 +81,8 @@ class BurstLimit:
 
     The budget (s) is spent while more than `sustained` are in progress. While several workspaces
     send requests, they share the places by `WorkspaceShares`. Workspaces without a place may take
-    `burst` / 8 more, one each, so that four flooding workspaces do not keep a fifth out, even if
-    only one or two places are sustained.
+    `burst` / 8 more, one each: even where `sustained` is 1 or 2, four flooding workspaces do not
+    keep a fifth out.
     """
 
     def __init__(self, burst: int, sustained: int, budget_s: float, now: float) -> None:
@@ -240,7 +240,7 @@ class AdmissionControl:
 
     def enter_caller(self, caller: int | str) -> Release:
         """Counts a request of a workspace (id), or of an address if its route needs no key. A
-        workspace may hold as many places as remain free, half of all while it is alone, so that its
+        workspace may hold as many places as remain free (half of all if it is alone), so that its
         stalled bodies and slow readers leave room for others. All addresses without a key share one
         half. Raises ApiError(concurrency_limit or overloaded)."""
         if isinstance(caller, int):

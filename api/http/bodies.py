@@ -349,7 +349,7 @@ def _not_blank(text: str) -> str:
 
 
 NOT_BLANK = AfterValidator(_not_blank)
-SPOKEN = "spoken"  # metadata of a field whose ignored cues the header `Warning` names
+SPOKEN = "spoken"  # marks a field of text to speak; the header `Warning` names its dropped cues
 
 OneLine = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
 """A name or title: at most 200 characters, no control characters, trimmed."""

@@ -229,14 +229,11 @@ def _allowed_methods(request: Request) -> set[str]:
     """Returns the methods of all routes of this path; the framework names only those of the first.
     Routes that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not
     count."""
-    routes = [
-        route
-        for route in request.app.routes
-        if getattr(route, "methods", None) and route.matches(request.scope)[0] is not Match.NONE
-    ]
+    scope = {**request.scope, "root_path": request.scope.get("app_root_path", "")}  # as unmounted
+    routes = [route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE]
     fewest = min((route.path.count("{") for route in routes), default=0)
     methods = {"OPTIONS"}
     for route in routes:
         if route.path.count("{") == fewest:
-            methods |= route.methods
+            methods |= getattr(route, "methods", {"GET"})  # static files are only read
     return methods | {"HEAD"} if "GET" in methods else methods

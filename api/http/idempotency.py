@@ -32,8 +32,13 @@ MAX_PATH_LENGTH = 200
 MAX_FORM_BYTES = 600 * 2**20  # above the limit of every route
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
-# A stream that ends with an error is not stored: like any failed request, it may be repeated.
-_FAILED_LINE = re.compile(rb'^(?:data: )?\{(?:"type": ?"error"|"error": ?\{)', re.MULTILINE)
+# An answer with status 200 that reports an error, in the form of any API, is not stored: like any
+# failed request, it may be repeated.
+_FAILED_LINE = re.compile(
+    rb'^(?:data: )?\{(?:"type": ?"(?:error|response\.failed)"|"error": ?\{|"detail": ?[\[{]'
+    rb'|"jsonrpc":.*"(?:error": ?\{|isError": ?true))',
+    re.MULTILINE,
+)
 _NOT_KEPT_HEADERS = frozenset({b"content-length", b"date", b"connection"})
 
 MISMATCH = "Idempotency-Key: was first used with another body or API key"
@@ -117,7 +122,7 @@ class _Body:
         self._digest.update(credential + f"\n{request.url.query}\n".encode())
         boundary = multipart_boundary(request)
         self._delimiter = b"\r\n--" + boundary if boundary else b""
-        self._held = b"\r\n"  # possible start of a delimiter; supplies the first one's line break
+        self._held = b"\r\n"  # possible start of a delimiter, or the line break before the first
         self._bytes = 0
         self._ended = False
         self.claim: Claim | None = None  # None for a replay
@@ -169,13 +174,13 @@ class _Body:
 
 @dataclass(eq=False, repr=False)
 class _RecordedAnswer(Response):
-    """Response that, if successful, is stored before its last part is sent."""
+    """Response that is stored or, if it failed, releases its key before its last part is sent."""
 
     _answer: Response
     _claim: Claim
     _body: _Body
     _keeps_body: bool
-    _kept: bool = False
+    _ended: bool = False
     _status: int = 0
     _kept_headers: list[list[str]] = field(default_factory=list)
     _ignored: Iterable[str] = ()  # names of the request's ignored fields
@@ -192,7 +197,7 @@ class _RecordedAnswer(Response):
             with closing(self._sent):
                 await self._answer(scope, self._body.receive, partial(self._record, send))
         finally:
-            if not self._kept:
+            if not self._ended:
                 await self._claim.release()
 
     async def _record(self, send: Send, message: Message) -> None:
@@ -215,8 +220,8 @@ class _RecordedAnswer(Response):
             self._take(message.get("body", b""))
             # A client that knows the length does not wait for the end, and may repeat the request.
             is_whole = not message.get("more_body", False) or self._bytes == self._length
-            if is_whole and not (self._failed or self._kept):
-                await self._keep()
+            if is_whole and not self._ended:
+                await self._end()
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             await self._pass_on(send, waiting)
@@ -241,7 +246,10 @@ class _RecordedAnswer(Response):
             except StorageUnavailable:  # the work is done, so the answer is still sent
                 self._keeps_body = False
 
-    async def _keep(self) -> None:
+    async def _end(self) -> None:
+        self._ended = True
+        if self._failed:  # a client may repeat the request as soon as it has the last part
+            await self._claim.release()
+            return
         body = self._sent if self._keeps_body else None
-        self._kept = True
         await self._claim.finish(self._status, self._kept_headers, body)

@@ -53,7 +53,7 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
 
 
 def name_unread(answer: Response, unread: Iterable[str]) -> None:
-    """Lists text that no voice can read in the header `X-Unread`, percent-encoded."""
+    """Puts the text that no voice can read, percent-encoded, into the header `X-Unread`."""
     parts = SEPARATOR.join(quote(part[:MOST_CHARACTERS], safe="") for part in unread)
     if parts:
         answer.headers["X-Unread"] = parts[:MOST_BYTES]

@@ -211,7 +211,7 @@ def cue_warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:
             dropped |= dict.fromkeys(dropped_cues(text, free=free_cues))
     cues = ", ".join(dropped).replace('"', "'")
     printable = _UNPRINTABLE.sub("?", cues[:MOST_WARNED])
-    return warning_header([f"not followed: {printable}"] if printable else [])
+    return warning_header([f"markup not followed: {printable}"] if printable else [])
 
 
 def _values_of_visitor(body: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:

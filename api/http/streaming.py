@@ -137,7 +137,7 @@ class Base64Json(StreamedResponse):
     media_type = "application/json"
 
     def __init__(self, name: str, data: TemporaryFile, other_fields: dict[str, Any]) -> None:
-        """Takes over `data`, which it closes, and at least one other field."""
+        """Takes over `data`, and closes it at the end. `other_fields` must not be empty."""
         self._head = f'{{"{name}":"'.encode()
         self._tail = f'",{json.dumps(other_fields, separators=(",", ":"))[1:]}'.encode()
         super().__init__(self._frames_of(data))

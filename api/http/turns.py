@@ -14,7 +14,7 @@ from telemetry import metrics
 OVERLOADED = "the service is overloaded; try again in a moment"
 
 SLOTS = 3
-REST = 5.0  # rest of a slot, as a multiple of its turn: short requests use at most half of the loop
+REST = 5.0  # a slot rests for REST times its turn: short requests use at most half of the loop
 LONGEST_S = 0.25  # longest turn: a request that holds it longer is waiting, not working
 DELAY_S = 0.5  # delay of a refusal
 MOST_DELAYED = 256  # refusals delayed at a time; each holds a place of admission control
@@ -56,7 +56,7 @@ class Turns:
             self._working -= 1
 
     async def delay_refusal(self) -> None:
-        """Waits for DELAY_S, unless no model or socket works or many refusals wait already."""
+        """Waits for DELAY_S if a model or socket works, and not too many refusals wait already."""
         if not self.yields or self._delayed >= MOST_DELAYED:
             return
         metrics.refusals_delayed.inc()

@@ -328,9 +328,12 @@ class _Receiver:
         if kind != b"form-data" or b"name" not in options:
             raise _invalid("a part of the multipart body has no name")
         self._name = options[b"name"].decode()
-        if b"\0" in self._disposition:
-            raise _invalid("a part of the multipart body has U+0000 in its headers")
         extended = _EXTENDED_NAME.search(self._disposition)  # the parser drops it
+        self._filename = options.get(b"filename", b"").decode(errors="replace")
+        if extended is not None and not self._filename:
+            self._filename = unquote_to_bytes(extended[1]).decode(errors="replace")
+        if "\0" in self._name + self._filename:
+            raise _invalid("a part of the multipart body has U+0000 in its headers")
         has_name = b"filename" in options or extended is not None
         is_file = has_name or plain_name(self._name) in self._limits.file_fields
         if not is_file:
@@ -340,9 +343,6 @@ class _Receiver:
         if len(self.form.files) >= self._limits.max_files:
             message = f"at most {self._limits.max_files} file(s) can be sent"
             raise ApiError("invalid_file_count", message, headers=CLOSE)
-        self._filename = options.get(b"filename", b"").decode(errors="replace")
-        if extended is not None and not self._filename:
-            self._filename = unquote_to_bytes(extended[1]).decode(errors="replace")
         self._file = self._folder / str(len(self.form.files))
         self._writes.append((self._file, b""))  # creates the file, even if no data follows
 

@@ -235,7 +235,7 @@ def failure(message: str, code: int, context_id: str | None = None) -> str:
 
 
 def context_event(context_id: str, name: str, body: dict[str, Any], message: str = "") -> str:
-    """Returns an event about a context that is not an error."""
+    """Returns an event about a context, other than an error."""
     return _event({"contextId": context_id, name: body}, RpcStatus(message=message))
 
 
@@ -310,7 +310,7 @@ class InworldWire(ContextWire):
 
     def warned(self, dropped: Sequence[str]) -> None:
         """Notes dropped cues, which the status of the next event will name."""
-        self._warning = f"not followed: {', '.join(dropped)}"
+        self._warning = f"markup not followed: {', '.join(dropped)}"
 
     def flushed(self, *, is_automatic: bool) -> str:
         return self._end_event("flushCompleted")

@@ -1,6 +1,6 @@
 """`/mcp`: the Model Context Protocol over stateless streamable HTTP, with JSON responses. Up to
-protocol version 2025-11-25, clients cancel calls by notifications, which name the session; later,
-they close the connection."""
+protocol version 2025-11-25, clients cancel calls by notifications, which name the session; in
+later versions, they close the connection."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message
 
+from api.http.addresses import host_of
 from api.http.bodies import parse_json, read_json
 from api.http.context import context_of
 from api.http.errors import ApiError, ErrorDialect
@@ -85,9 +86,9 @@ async def receive_message(
 def check_origin(origin: str, settings: Settings) -> None:
     """Raises ApiError(insufficient_scope) for a web page that is not of PUBLIC_URL, this machine or
     CORS_ORIGINS: the protocol demands a defence against DNS rebinding."""
-    page = urlsplit(origin)
-    is_page = page.scheme in ("http", "https")
-    is_own = is_loopback(page.hostname or "") or page.netloc == urlsplit(settings.public_url).netloc
+    scheme, _, place = origin.partition("://")
+    is_page = scheme.lower() in ("http", "https")
+    is_own = is_loopback(host_of(origin)) or place == urlsplit(settings.public_url).netloc
     if is_page and not is_own and not {origin, "*"} & set(settings.cors_origins):
         raise ApiError(
             "insufficient_scope",

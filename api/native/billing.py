@@ -11,6 +11,7 @@ from starlette.requests import Request
 from api.http.bodies import Id, RequestModel, Shown
 from api.http.errors import InvalidField
 from api.http.routing import InfrastructureDep, PlatformDep, PrincipalDep, make_router
+from db.billing import ledger
 from db.billing.ledger import DayOfUsage
 from db.database import utc_now
 from pipelines.billing.billing import to_usd
@@ -140,6 +141,7 @@ async def current_plan(principal: PrincipalDep, platform: PlatformDep) -> Curren
 async def subscribe(body: Subscribe, principal: PrincipalDep, platform: PlatformDep) -> Subscribed:
     if platform.plan_changes == "operator":
         raise PlanChangeRefused("only the operator of this service changes plans")
+    await platform.request_limits.count_change(principal)
     if platform.payments is not None:
         pending = platform.subscriptions.pending(body.plan_id, body.billing_cycle)
         subscription = SubscriptionBody.model_validate(pending)
@@ -199,6 +201,9 @@ async def list_usage(
     if (last - first).days >= MAX_DAYS:
         raise InvalidField("from", f"the range can have at most {MAX_DAYS} days")
     days = await platform.billing.usage(principal.workspace_id, first, last, by_key=by == "key")
+    if len(days) > ledger.MOST_SUMS:
+        reason = f"the range has more than {ledger.MOST_SUMS} items; ask for fewer days"
+        raise InvalidField("from", reason)
     credit = await platform.billing.credit(principal.workspace_id)
     used, limit = await infrastructure.files.use_and_limit(principal.workspace_id)
     return Usage(

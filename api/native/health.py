@@ -134,8 +134,8 @@ def _is_local(request: Request, settings: Settings) -> bool:
 
 
 async def _serve_healthz(_: Request) -> Response:
-    """Answers like Serve's proxy. If that is disabled, KubeRay asks the gateway instead, as the
-    readiness probe of a pod, and to choose the pods that get requests."""
+    """Answers like Serve's proxy. If that is disabled, KubeRay asks the gateway instead, both as
+    the readiness probe of a pod and to choose the pods that get requests."""
     return Response("success", media_type="text/plain")
 
 

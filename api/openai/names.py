@@ -75,8 +75,8 @@ class OpenAINames:
     async def find_voice(
         self, wanted: str | None, tier: Tier | None, workspace_id: int, language: str, field: str
     ) -> AvailableVoice:
-        """Returns the voice that `choose_voice` chooses, or else the default of the language, which
-        speaks other languages too, like OpenAI's default voice. Raises as `choose_voice`."""
+        """Returns the voice that `choose_voice` chooses, or else the language's default voice. It
+        also speaks other languages, as OpenAI's does. Raises the errors of `choose_voice`."""
         voice = await self.choose_voice(wanted, tier, workspace_id, language=language, field=field)
         if voice is None:
             voice = self.voices.default(language, await self.voices.voices())

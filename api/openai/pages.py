@@ -24,12 +24,12 @@ class CursorPage(BaseModel, Generic[T]):
     has_more: bool
 
 
-def page_of(items: list[Any], limit: int) -> CursorPage[Any]:
-    """Makes a page of the first `limit` items; there may be one more."""
+def page_of(items: list[Any], limit: int, *, has_more: bool = False) -> CursorPage[Any]:
+    """Makes a page of the first `limit` items; there are more if `has_more`, or beyond these."""
     page = items[:limit]
     return CursorPage(
         data=page,
         first_id=page[0].id if page else None,
         last_id=page[-1].id if page else None,
-        has_more=len(items) > limit,
+        has_more=has_more or len(items) > limit,
     )

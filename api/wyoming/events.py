@@ -135,7 +135,7 @@ def parse_wyoming_event(fields: dict[str, Any]) -> WyomingEvent | None:
     """Validates an event; returns None for events that are ignored. Raises ClientFault."""
     kind = fields["type"]
     if kind in UNSUPPORTED:
-        raise ClientFault(f"{kind}: not supported; describe lists what is")
+        raise ClientFault(f"{kind}: not supported; send describe to list the supported services")
     if kind not in REQUIRED_FIELDS:
         return None
     if missing := [name for name in REQUIRED_FIELDS[kind] if name not in fields]:

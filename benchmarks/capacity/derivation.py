@@ -1,7 +1,8 @@
 """The closed form of docs/sizing.md: machines for a number of sessions, from the measured figures.
 
-Waiting is that of the queue M/M/c (A. K. Erlang, 1917; servers by its formula for the probability
-to wait, which for many servers is the square-root rule of Halfin and Whitt, 1981).
+Waiting times are those of the queue M/M/c. The number of servers follows from its probability to
+wait (A. K. Erlang, 1917), which for many servers leads to the square-root rule of Halfin and Whitt,
+1981.
 """
 
 import math
@@ -54,7 +55,8 @@ class Turns:
 
     @classmethod
     def measured(cls, figures: Figures) -> "Turns":
-        """From one session on the whole service, and the engines alone."""
+        """Derive them from the figures of one session on the whole service, and of the engines
+        alone."""
         session = figures["sessions"]["sessions"]["1"]
         engines = figures["models"]["cores_1"]
         answer = engines["llm"]["one"]
@@ -83,7 +85,8 @@ class Turns:
 
     @property
     def sessions_of_gateway(self) -> int:
-        """By its core, or by its sockets, which are to be set to it over GATEWAY_FULL for that."""
+        """Sessions that a gateway's core carries, but at most GATEWAY_FULL of its sockets;
+        `sockets` has to be set to this number divided by GATEWAY_FULL."""
         by_core = GATEWAY_BUSY / max(self.gateway_cores, 1e-9)
         return max(1, math.floor(min(GATEWAY_FULL * SOCKETS, by_core)))
 
@@ -107,7 +110,7 @@ def late_share(servers: int, load: float, service_s: float, wait_s: float) -> fl
 
 
 def servers_for(load: float, service_s: float) -> int:
-    """The fewest of which at most WAIT_SHARE of the calls wait longer than WAIT_S."""
+    """The fewest servers with which at most WAIT_SHARE of the calls wait longer than WAIT_S."""
     servers = max(1, math.ceil(load + 1e-9))
     while late_share(servers, load, service_s, WAIT_S) > WAIT_SHARE:
         servers += 1
@@ -156,7 +159,7 @@ def plan(sessions: int, turns: Turns, figures: Figures) -> Figures:
 
 
 def limits(turns: Turns, figures: Figures) -> dict[str, float]:
-    """Sessions at which each part ends without its change, the first one first."""
+    """The number of sessions at which each part reaches its limit, the lowest first."""
     sessions = 10_000
     planned = plan(sessions, turns, figures)
     pairs_per_s = figures["ledger"]["one_workspace"]["pairs_per_s"]

@@ -2,8 +2,8 @@
 
 The gateways are the whole application over engines without weights, with PostgreSQL and Redis, as
 on many machines; Ray's handles are left out. wrk, PostgreSQL and Redis run on the same cores, so
-that on two cores two gateways cannot have a core each: `ratio_by_cpu` compares the requests for a
-core second of the gateways, which is what two have on cores of their own.
+two gateways do not get a core each on a machine with two. `ratio_by_cpu` therefore compares
+requests per core second of the gateways: it is the ratio for gateways with cores of their own.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ def running(gateways: int, sockets: int = 2000) -> Iterator[Running]:
 
 
 def load(service: Running, seconds: int) -> Figures:
-    """Measure `GET /plans` with wrk, from its first second to its last."""
+    """Measure `GET /plans` with wrk; core seconds are counted without its first and last second."""
     with wrk(
         f"{service.url}/plans", service.keys, connections=CONNECTIONS, seconds=seconds
     ) as process:

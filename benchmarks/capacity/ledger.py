@@ -1,8 +1,8 @@
 """Charges a second on PostgreSQL: 64 concurrent writers of one workspace, and of 1,000.
 
-Each writer holds credit and captures it, by the code of a gateway, in 8 processes with 8
-connections each, as 8 gateways. PostgreSQL, its disk and the writers share the machine; `pgbench`,
-where there is one, sends the statements alone, and shows what PostgreSQL does without Python.
+The writers hold and capture credit with the gateway's code, in 8 processes with 8 connections each,
+like 8 gateways. PostgreSQL, its disk and the writers share the machine; `pgbench`, where there is
+one, sends the statements alone, and shows what PostgreSQL does without Python.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Written:
 
 
 def write(pipe: Any, url: str, workspaces: int) -> None:
-    """Writers in their own process, who begin when the parent sends for how long."""
+    """Run writers in their own process; they begin when the parent sends a duration."""
 
     async def run() -> Written:
         database = Database(url)
@@ -111,7 +111,7 @@ def pairs_a_second(server: Server, workspaces: int, seconds: float) -> Figures:
 
 
 async def disagreements(url: str, pairs: int) -> list[str]:
-    """What does not add up after `pairs` captures, of which none was charged twice."""
+    """What is wrong in the ledger, which has to add up and to have exactly `pairs` captures."""
     database = Database(url)
     wrong = [str(discrepancy) for discrepancy in await database.read(ledger.discrepancies)]
     database.close()

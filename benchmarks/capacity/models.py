@@ -73,8 +73,8 @@ def speaking(config: str) -> Figures:
 
 
 def listening() -> Figures:
-    """Seconds of audio transcribed in a second: one utterance after the other, and a call each of
-    as many threads as the engine takes calls at once."""
+    """Seconds of audio transcribed per second: one utterance after the other, and by as many
+    threads as the engine takes calls at once."""
     fast = SPEECH["Fast"]
     spoken = [speak(text, english_voice(fast), config=fast) for text in SENTENCES[:2]]
     pcm = concatenated(spoken)[: round(TURN_S * STT_SAMPLE_RATE)]
@@ -151,7 +151,8 @@ def writing() -> Figures:
 
 
 def held_to(cores: int, work: Callable[..., Figures], arguments: tuple[Any, ...]) -> Figures:
-    """Runs in a process of its own, so that its libraries see its cores when they are loaded."""
+    """Run `work` on the first `cores`; call it in a new process, whose libraries then see only
+    these."""
     with on_cores(cores):
         return {**work(*arguments), "mb": own_mb()}
 

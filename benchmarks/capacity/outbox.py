@@ -1,8 +1,8 @@
 """The outbox on PostgreSQL: how fast one and two dispatchers deliver to a receiver that is fast.
 
-Each webhook belongs to a workspace of its own; events are written before, and the dispatchers, the
-receiver with TLS, and PostgreSQL share the machine. The core seconds of a delivery tell how many
-workers 1,000 a second need.
+Each webhook belongs to a workspace of its own; the events are written before the dispatchers start.
+The dispatchers, the receiver (with TLS) and PostgreSQL share the machine. The core seconds of a
+delivery tell how many workers are needed for 1,000 deliveries a second.
 """
 
 import asyncio

@@ -48,7 +48,7 @@ async def charges(url: str) -> int:
 
 
 def figures_of(turns: Sequence[Turn]) -> Figures:
-    """Milliseconds from the last voiced sound of the user, of the turns that were answered."""
+    """Figures of the answered turns; times are in ms from the user's last voiced sound."""
     answered = [turn for turn in turns if turn.spoken and turn.created]
     figures: Figures = {"turns": len(turns), "answered": len(answered)}
     times_s = stages(turns)
@@ -67,7 +67,7 @@ async def converse_at_once(
     rest_cores: Mapping[str, float],
     database_url: str,
 ) -> Figures:
-    """Sessions that begin apart: their turns, core seconds and charges."""
+    """Turns, core seconds and charges of sessions that begin 1.7 s apart."""
     before = await charges(database_url)
     cpu = CpuTimes(service=service.pid)
     began = time.monotonic()

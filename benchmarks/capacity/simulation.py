@@ -3,11 +3,12 @@
     python -m benchmarks.capacity.simulation
 
 Sessions arrive by a Poisson process whose rate rises from half of the peak to the peak in ten
-minutes, which is steeper than a day's, and take turns: the user speaks, the recogniser, the
-language model and the voice each have their queue, and the ledger's row of a workspace is held for
-each charge. Models and gateways grow by the service's own `by_load`, with Serve's delays. Queues
-are first come, first served, which is worse than the schedulers of the service. A cluster is
-simulated with at most 10,000 sessions; 1,000,000 are as many such clusters.
+minutes, which is steeper than in a real day. In each turn, the user speaks, and the work then
+passes through the queues of the recogniser, the language model and the voice; each charge locks the
+row of the workspace in the ledger. Models and gateways grow by the service's own `by_load`, with
+Serve's delays. Queues are first come, first served, which is worse than the schedulers of the
+service. A cluster is simulated with at most 10,000 sessions; 1,000,000 sessions are 100 such
+clusters.
 """
 
 import heapq
@@ -58,7 +59,7 @@ class Station:
         return len(self._ends)
 
     def resize(self, servers: int, from_: float) -> None:
-        """More serve from a time on; fewer are those that are free first."""
+        """Add servers that serve from that time on, or remove those that are free first."""
         while self.servers < servers:
             heapq.heappush(self._free_at, from_)
             self.servers += 1
@@ -132,8 +133,8 @@ class Cluster:
         seed: int = 1,
         shared: Station | None = None,
     ) -> None:
-        """`cores` of each model at the beginning; with `shared` all models have the same ones.
-        `row_s` is how long a transaction holds the row of its account."""
+        """`cores` are those of each model at the beginning; with `shared`, all models share one
+        station. `row_s` is how long a transaction holds the row of its account."""
         self.outcome = Outcome()
         self._turns, self._row_s, self._peak, self._low = turns, row_s, sessions, low
         self._rise_s, self._end_s = rise_s, rise_s + peak_s
@@ -207,8 +208,8 @@ class Cluster:
         self._at(now + TICK_S, self._tick)
 
     def _next_arrival(self, now: float) -> None:
-        """The next by thinning (Lewis and Shedler, 1979), so that the open sessions follow the
-        rise: a rising number needs more arrivals than those that replace ended sessions."""
+        """Draw the next arrival by thinning (Lewis and Shedler, 1979). The rate lets the open
+        sessions follow the rise: while they rise, more sessions must arrive than end."""
         slope = self._peak * (1 - self._low) / self._rise_s if self._rise_s else 0.0
         most = self._peak / self._turns.session_s + slope
         when = now + self._chance.expovariate(most)
@@ -248,7 +249,7 @@ class Cluster:
         self._at(self._work(now, "stt", "first"), self._answer, now, workspace, until)
 
     def _answer(self, now: float, began: float, workspace: int, until: float) -> None:
-        """Holds are on the way to the answer; captures are not, but lock the same row."""
+        """The answer waits for the holds, not for the captures; but both lock the same row."""
         held = now
         for _ in range(round(self._turns.charges)):
             held = self._rows[workspace] = max(held, self._rows.get(workspace, 0.0)) + self._row_s
@@ -277,7 +278,7 @@ class Cluster:
         return self.stations[name].serve(now, self._varied(mean_s)) if mean_s else now
 
     def _varied(self, mean_s: float) -> float:
-        """Between half and one and a half: texts differ in length."""
+        """Draw a time between 0.5 and 1.5 times the mean, since texts differ in length."""
         return mean_s * (0.5 + self._chance.random())
 
 
@@ -306,7 +307,7 @@ def run(sessions: int, turns: Turns, figures: Figures, *, scales: bool = True) -
 
 
 def predict(sessions: int, turns: Turns, cores: int, span_s: float) -> Outcome:
-    """So few sessions on one machine, whose cores all models, the gateway and the clients share."""
+    """Simulate a few sessions on one machine, where models, gateway and clients share the cores."""
     busy = sessions * (turns.gateway_cores + turns.other_cores) / cores
     slow = 1 / (1 - min(busy, 0.9))
     stages = {

@@ -68,7 +68,8 @@ def open_sockets(pipe: Any, url: str, keys: list[str], voice: str) -> None:
                         listening.append(socket)
 
         async def stay() -> None:
-            """Send silence on one socket after the other: each first sound holds credit."""
+            """Send silence on one socket after the other, since the first sound of each one holds
+            credit."""
             while True:
                 for socket in list(listening):
                     await asyncio.sleep(MUTED_S / len(listening))

@@ -1,5 +1,5 @@
 """Ten tasks of agents with tools, each in LangChain, openai-agents and pydantic-ai, and ten others
-of the same kinds, by which no prompt was chosen (`--half held_out`).
+of the same kinds, which were not used to choose a prompt (`--half held_out`).
 
     python -m venv agents
     agents/bin/pip install langchain langchain-openai openai-agents 'pydantic-ai-slim[openai]'

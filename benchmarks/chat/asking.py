@@ -31,7 +31,7 @@ class Answer:
 
 
 def drawn(items: Iterable[Item], number: int, name: Callable[[Item], str]) -> list[Item]:
-    """Returns the `number` items with the smallest hashes of their names: each run the same."""
+    """Returns the `number` items with the smallest hashes of their names: the same in each run."""
     return sorted(items, key=lambda item: sha256(name(item).encode()).digest())[:number]
 
 

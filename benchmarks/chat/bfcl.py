@@ -97,12 +97,12 @@ def fields(case: Case) -> dict[str, Any]:
 
 
 def _plain_name(name: str) -> str:
-    """OpenAI's functions have no dots in their names."""
+    """Replaces the dots, which OpenAI does not allow in names of functions."""
     return name.replace(".", "_")
 
 
 def _json_schema(schema: Any) -> Any:
-    """BFCL writes its types as Python has them."""
+    """Returns a JSON schema, with JSON's names of types in place of Python's, which BFCL has."""
     if isinstance(schema, list):
         return [_json_schema(part) for part in schema]
     if not isinstance(schema, dict):

@@ -2,8 +2,8 @@
 
     python -m benchmarks.chat.drafts --model llm/qwen2_5_coder_1_5b --draft qwen2-5-coder-0-5b-q4
 
-Chat, code and JSON at temperature 0 and 0.7, one stream, each prompt with both in one run, since
-the speed of a machine drifts.
+Chat, code and JSON at temperature 0 and 0.7, with one stream. Each prompt is answered with and
+without the draft model in one run, since the speed of a machine drifts.
 """
 
 import argparse

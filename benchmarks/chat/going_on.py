@@ -1,10 +1,10 @@
 """A chat of 2,000 tokens that goes on after six others: seconds to its first token, cached tokens
-and memory, with the prompts of chats that lost their slot kept and not.
+and memory, with and without keeping the prompts of chats that lost their slot.
 
     python -m benchmarks.chat.going_on --model llm/qwen2_5_coder_1_5b
 
 "new" is the chat's first turn. The six others are long (of its owner, then of others) or short;
-each line has the mean of their seconds, which the saving of a prompt delays.
+each line has the mean of their times to a first token, which saving a prompt delays.
 """
 
 import asyncio

@@ -132,8 +132,8 @@ def requests_of(shape: Shape, prompt: int, streams: int, round_: int) -> list[Ge
 
 
 class TimedStream(TokenStream):
-    """Stream that notes when its first token came: most random tokens begin no letter, and such a
-    token is no delta yet."""
+    """A stream that notes when its first token came. Its first delta may come later: a token can be
+    a byte that completes no character."""
 
     def __init__(self, stream: TokenStream, firsts: list[float]) -> None:
         super().__init__()

@@ -76,7 +76,8 @@ def _source(file: Path) -> str:
 
 
 def _compiled(schema: Any, bounds: Bounds) -> tuple[Accepts | None, str, str]:
-    """What tells whether a text obeys the schema, its compiler, and why it is refused."""
+    """A function that tells whether a text obeys the schema (None if the schema is refused), the
+    compiler, and the reason for the refusal."""
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     request = GenerationRequest((), response_format=wanted)
     try:

@@ -142,7 +142,7 @@ def write_clips(
 
 
 def measure_recognition(name: str, language: str, clips: Sequence[tuple[Path, str]]) -> Figures:
-    """Of recordings with their transcripts, through the pipeline of files.
+    """Figures for recordings that have transcripts, through the pipeline of files.
 
     Raises EngineError, or PipelineError that a file causes.
     """
@@ -220,7 +220,7 @@ def obeys(text: str, schema: Any) -> bool:
 
 
 def _memory_mib() -> float | None:
-    """The most that this process has held, without that of a GPU; None where Linux's /proc lacks.
+    """The most memory that this process has held, without a GPU's; None where there is no /proc.
 
     `getrusage` would count the process that started this one.
     """

@@ -74,7 +74,7 @@ def compare(names: tuple[str, ...], picture: Path, as_json: bool, **options: Any
 
 
 def kind_of(name: str) -> str:
-    """Of the configuration `name`: tts, stt or chat. Raises click.UsageError."""
+    """The kind of the configuration `name`: tts, stt or chat. Raises click.UsageError."""
     for kind in (TTS, STT, CHAT):
         try:
             kind.read(name)

@@ -1,4 +1,5 @@
-"""GLEU for corrections: n-grams shared with a reference, less those kept that it changed.
+"""GLEU for corrections: n-grams shared with a reference, minus those kept from the source that the
+reference changed.
 
 After Napoles et al. 2015 and 2016 (without tuning): precision of one to four words with a penalty
 for n-grams of the source that the reference does not have, and the brevity penalty of BLEU.

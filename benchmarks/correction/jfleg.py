@@ -42,12 +42,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def joined(tokens: str) -> str:
-    """As people write it."""
+    """The tokens as a text with the spaces that people write."""
     return _replaced(_JOINS, tokens)
 
 
 def separated(text: str) -> str:
-    """With spaces between all tokens, for JFLEG's script."""
+    """The text with spaces between all tokens, for JFLEG's script."""
     return _replaced(_SPLITS, text)
 
 

@@ -1,4 +1,4 @@
-"""Requests to the service, and what many at once came to."""
+"""Requests to the service, and the figures of many at once."""
 
 import asyncio
 import base64
@@ -46,7 +46,7 @@ class Load:
         return first_s, tokens
 
     async def speak(self, voice: str, sentences: int = 2) -> Timed:
-        """Seconds to the first audio of a stream, and those of the audio."""
+        """Seconds to the first audio of a stream, and seconds of audio in all."""
         self.number += 1
         text = f"{' '.join([tts.TEXT] * sentences)} {self.number}."
         body = {"text": text, "voice": voice, "output_format": "pcm"}
@@ -103,8 +103,8 @@ async def _check(answer: httpx.Response) -> None:
 
 
 async def together(count: int, call: Callable[[], Awaitable[Timed]], times: int = 1) -> Figures:
-    """As many clients at once, each some `times` in a row: what they made a second, the requests a
-    second, and the time to the first piece."""
+    """The figures of `count` clients at once, each with `times` calls in a row: what they made per
+    second, requests per second, and times to the first piece."""
     results: list[Timed] = []
 
     async def client() -> None:

@@ -106,7 +106,7 @@ class Run:
         return [*rows, await together(16, self._fast_voice, 1 if self._tiny else 10)]
 
     async def listen(self) -> Timed:
-        """Seconds of the transcription of a recording, and its own."""
+        """Seconds that a recording's transcription takes, and seconds of the recording."""
         self._load.number += 1
         place = self._load.number % len(self._recordings)
         began = time.perf_counter()

@@ -76,8 +76,8 @@ class CpuTimes:
     def used_by_deployment(self, name: str) -> dict[str, float]:
         """Core seconds of the descendants of one process, by the deployment in their titles.
 
-        "" is Ray's own. Ray changes a title while a replica works, so those of the beginning count,
-        too.
+        "" stands for Ray's own processes. Ray changes a replica's title while it works; the title
+        at the beginning is then used.
         """
         used: dict[str, float] = defaultdict(float)
         before = {title.partition(" ")[0]: (title, s) for title, s in self._before[name].items()}

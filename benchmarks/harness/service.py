@@ -144,7 +144,7 @@ def chosen_service(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 
 def voice_id(url: str, key: str, tier: str = "Fast") -> str:
-    """The id of an English default voice of a speech model: Fast, Quality or Formant."""
+    """The id of an English default voice of a tier: Fast or Quality."""
     answer = httpx.get(
         f"{url}/default-voices", headers={"Authorization": f"Bearer {key}"}, timeout=30
     )

@@ -22,7 +22,7 @@ class SocketError(Exception):
 
 @dataclass(slots=True)
 class Flush:
-    """A flush as a player receives it that plays from the first audio on."""
+    """A flush as it is received by a player that plays from the first audio on."""
 
     asked: float  # time.monotonic() of the flush, as the others
     first: float = 0.0
@@ -79,8 +79,8 @@ class TTSSocket:
     async def speak(
         self, text: str = "", *, asked: float | None = None, seconds: float = float("inf")
     ) -> Flush:
-        """Send `text` and a flush; return when it is completed, or when the player has that many
-        seconds of audio or has played for as long.
+        """Send `text` and a flush; return when it is completed, or when the player has received
+        `seconds` of audio or has played for `seconds`.
 
         `asked` is when it should have been sent, if that was earlier: the wait counts too.
         """

@@ -85,9 +85,9 @@ def attack(*, cheap: bool = False) -> Callable[[Run], Run]:
 def looped_attack(
     *, loops: int, accounts: int = 0, plan: str | None = None, cheap: bool = False
 ) -> Callable[[Work], Work]:
-    """Register an attack that is the body of a loop: as many loops run at once.
+    """Register an attack that is the body of a loop; `loops` of them run at once.
 
-    The attacker has as many accounts on the plan, whose keys it uses in turn (`Attacker.key`).
+    The attacker has `accounts` accounts on the plan, whose keys it uses in turn (`Attacker.key`).
     """
 
     def register(work: Work) -> Work:
@@ -152,7 +152,7 @@ class RawConnection:
 
 
 class Attacker:
-    """Requests from loopback addresses that no other attacker has; counts what it was answered."""
+    """Sends requests from loopback addresses that no other attacker has, and counts the answers."""
 
     _numbers: ClassVar["itertools.count[int]"] = itertools.count(1)
 
@@ -180,7 +180,8 @@ class Attacker:
             await session.close()
 
     def new_address(self) -> str:
-        """A client address that has not been used: limits an address do not stop this attacker."""
+        """A client address that has not been used, so that limits per address do not stop the
+        attacker."""
         number = next(self._addresses)
         return f"127.{self._network}.{number // 250 % 250}.{number % 250 + 2}"
 

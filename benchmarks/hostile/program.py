@@ -1,16 +1,15 @@
 """Attackers beside a well-behaved client of another workspace, on a real service.
 
-    python -m benchmarks.hostile                            the attackers there are
+    python -m benchmarks.hostile                            lists the attackers
     python -m benchmarks.hostile slow-heads spoken-digits   these, one after another
     python -m benchmarks.hostile --all --output TABLE.md    every one; a Markdown table
     python -m benchmarks.hostile --soak 30                  all at once, for 30 minutes
 
-The well-behaved client runs alone, several times, and beside each attacker. Expected are: no p95
-over 2 times that of the client alone, no refusal, at most 1.2 GB of memory of the gateway, every
-replica alive, no status 500, and in the end an exact ledger. Exit status 1 when one of them is
-missed. All at once they may slow the client down and have it refused: a soak demands the others
-only.
-Service, client and attackers share the cores of this machine.
+The well-behaved client runs alone, several times, and beside each attacker. The expectations: no
+p95 over 2 times that of the client alone, no refusal of the client, at most 1.2 GB of memory of the
+gateway, every replica alive, no status 500, and in the end an exact ledger. Exit status 1 if one is
+missed. In a soak, the attackers may slow the client down and cause refusals, and only the other
+expectations count. Service, client and attackers share the cores of this machine.
 """
 
 import argparse
@@ -188,7 +187,7 @@ async def attacking(
 
 
 def attack_process(pipe: Connection, names: Sequence[str], target: Target, round_s: float) -> None:
-    """Attackers in a process of their own, which sends what they met when it gets a message."""
+    """Run attackers in a process of their own; when it gets a message, it sends their outcomes."""
     os.nice(NICENESS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -245,7 +244,7 @@ async def attacked(service: Service, authority: Authority, folder: Path) -> Asyn
 async def one_after_another(place: Range, names: Sequence[str], seconds: float) -> list[Result]:
     """Each attacker in turn; the client alone is measured again and again between them.
 
-    All these measurements are one: two of half a minute differed by 1.75 times.
+    The measurements of the client alone are pooled, since two of half a minute differed 1.75-fold.
     """
     results, alone = list[Result](), Latencies()
     await place.settle()

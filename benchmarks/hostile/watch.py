@@ -35,7 +35,7 @@ class Snapshot:
     failures: float  # answers with status 500 and sockets closed with 1011, in all
 
     def lost_since(self, before: "Snapshot") -> list[str]:
-        """The deployments of which no process is left that ran before."""
+        """The deployments whose earlier processes have all ended."""
         return [
             name
             for name, pids in before.replicas.items()

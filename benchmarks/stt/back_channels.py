@@ -1,11 +1,11 @@
 """Whether back-channels and coughs leave an agent speaking, and interruptions stop it.
 
-`python -m benchmarks.stt.back_channels` says both with this service's voices, in four languages, to
-a live session with the recogniser of the service, without the agent's echo, and applies the
-service's own rule to its interim, eager and final texts. In each session the user has asked
-something before, as before any answer of an agent. Every text is decoded in time, as on an idle
-machine. A cough is a burst of noise with the decay of one: not a recording. Voices and words of the
-held-out half are others than those of the tuned.
+`python -m benchmarks.stt.back_channels` plays speech of the service's voices in four languages, and
+coughs, to a live session with the recogniser of the service, without the agent's echo. It applies
+the service's own rule to the session's interim, eager and final texts. Each session begins with a
+question of the user, to which the agent is answering. Every text is decoded in time, as on an idle
+machine. A cough is no recording, but noise that decays like one. The held-out half has other voices
+and words than the tuned half.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ STEP = STT_SAMPLE_RATE // 10
 
 
 class CountingModel(LocalSTTModel):
-    """Knows how many decodings run; all of them are in time."""
+    """Counts the decodings that run, and lets none of them be late."""
 
     running = 0
 

@@ -1,10 +1,10 @@
-"""How late the words of live speech are committed, and what it costs that none is taken back.
+"""How late the words of live speech are committed, and how many word errors commitments cause.
 
 `python -m benchmarks.stt.committed [FOLDER]` plays the held-out sentences of `passages.yaml`, by
 voices of the service, and the recordings of FOLDER (a folder for each speaker, also held out) in
 real time to a live session, with interims every INTERIM_MS. The lag of a word is the time from its
-end to the message that commits it. Beside the word errors of the finals it prints those without
-commitments, of the same transcripts.
+end to the message that commits it. It prints the word errors of the finals, and those that the same
+finals would have without commitments.
 """
 
 import asyncio

@@ -4,11 +4,12 @@
 speaker. It mixes conversations of some of them, with turns of 1.5 to 8 s and pauses of 0.2 to 1 s,
 and prints the diarization error rate: the share of speech time that was missed, invented or given
 to the wrong speaker, 0.25 s around each change set aside. It does so for the whole file, and for
-the labels that a live session told with its finals. `--finals` plays the mixes in real time to
-sessions with labels and without, and prints how late their finals are.
+the labels of a live session's finals. `--finals` plays the mixes in real time to sessions with
+labels and without, and prints how late their finals are.
 
-`--three-turns` counts, in that many clips of three turns (8, 4 and 6 s, about) of two people each,
-how often they are told as one or as more; clips are tuned or held out by their hash.
+`--three-turns` makes that many clips, each with three turns (about 8, 4 and 6 s) of two people, and
+counts how often one speaker is found, or more than two; a hash tells whether a clip is tuned or
+held out.
 
 The thresholds of `pipelines.stt.diarization` were chosen on the speakers 1998 and 2033 of
 LibriSpeech: clean, with noise, over a telephone's band, and without pauses. `--only` names the
@@ -83,7 +84,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Error times in seconds, and the numbers of speakers there are and that were found."""
+    """Error times in seconds, the number of speakers, and the number that was found."""
 
     speech: float
     missed: float

@@ -3,11 +3,11 @@
     .venv-gpu/bin/python -m benchmarks.stt.gpu         # the shape of large-v3-turbo, on a GPU
     .venv-gpu/bin/python -m benchmarks.stt.gpu --tiny  # a shape for a CPU: checks the program
 
-The weights are random, so nothing is downloaded; the time does not depend on the text, whose
-length is set: TOKENS for a window of 30 s, about what fluent speech has. "bare" is the library's
-`generate` of transformers over the same weights, and its own features, for the same windows as one
-batch. CTranslate2 needs the package nvidia-cublas-cu12 on a GPU. Compare times only of equal
-numbers of words in a window, of which random weights of the tiny shape have hardly any.
+The weights are random, so nothing is downloaded; the time does not depend on the text, whose length
+is set: TOKENS for a window of 30 s, about what fluent speech has. "bare" is `generate` of
+transformers with the same weights, the library's own features, and the same windows as one batch.
+CTranslate2 needs the package nvidia-cublas-cu12 on a GPU. Compare times only between equal numbers
+of words per window; with the tiny shape there are hardly any words.
 """
 
 import shutil
@@ -74,8 +74,8 @@ def write_model(folder: Path, device: str, shape: dict[str, Any] = TURBO) -> Non
 
 def speak_steadily(network: Any) -> None:
     """Change random weights so that a window has TOKENS words of one token at steady times, then
-    ends, whatever is heard: only such a text is served like one of speech. Others are decoded again
-    as hallucinations, or for speech that no word covers. All kernels run as before.
+    ends, whatever the audio. Such a text is handled like that of speech; other texts are decoded
+    again, as hallucinations or for missed speech. All kernels run as before.
     """
     model = network.model
     layers = [*model.encoder.layers, *model.decoder.layers]
@@ -161,7 +161,8 @@ def measure(name: str, engine: WholeWindowEngine, windows: Any, rounds: int) -> 
     generate = engine._model.generate
 
     def limited(states: Any, prompts: list[list[int]], **options: Any) -> Any:
-        """Ends each text, which random weights never do: it would be decoded again."""
+        """Ends each text, since random weights never do, and a text without an end is decoded
+        again."""
         return generate(states, prompts, **options | {"max_length": len(prompts[0]) + TOKENS})
 
     engine._model.generate = limited

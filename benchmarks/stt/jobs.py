@@ -1,8 +1,8 @@
 """Jobs of long recordings against the bare engine: speed, and memory that does not grow.
 
 `python -m benchmarks.stt.jobs FOLDER --minutes 20` joins the recordings of a folder, with pauses of
-two seconds, does a job of them in this process with the models of the CPU profile, and decodes the
-same audio with the bare engine, whole segments one after the other on its workers.
+two seconds, transcribes this audio by a job in this process, with the models of the CPU profile,
+and decodes the same audio with the bare engine, whole segments one after the other on its workers.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def joined(folder: Path, minutes: float) -> Pcm:
 
 
 class Taken:
-    """Seconds of the clock and of the cores that a block takes, which tell on a busy machine."""
+    """Clock seconds and core seconds that a block takes; they differ on a busy machine."""
 
     def __enter__(self) -> "Taken":
         self.clock_s = time.perf_counter()
@@ -72,7 +72,7 @@ class Taken:
 
 
 async def do_job(pcm: Pcm, folder: Path, fields: dict[str, str], *, without_model: bool) -> Taken:
-    """Do a job; without the model it is decoding, voice detection and storage."""
+    """Do a job; `without_model`, only decoding, voice detection and storage."""
     services = local_services(replace(local_settings(folder), weights_dir=weights_dir()))
     speech = services.speech
     pipeline = speech.transcription.pipeline
@@ -124,7 +124,7 @@ def resident_mb() -> float:
 
 
 def bare(pcm: Pcm) -> Taken:
-    """What the engine alone takes for the same segments, with words, each of its workers one at a
+    """What the engine alone takes for the same segments, with words; each worker takes one at a
     time."""
     engine = bare_engine()
     requests = [

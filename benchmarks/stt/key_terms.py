@@ -2,7 +2,7 @@
 
 `python -m benchmarks.stt.key_terms` has voices of the service say the sentences of
 `key_terms.yaml`, each name twice, and the sentences of `passages.yaml`, which have none of the
-names. The names of both halves are the key terms of every request, most of which are not said.
+names. Every request has the names of both halves as key terms, most of which it does not contain.
 On half of the names thresholds may be tuned (`--half tuned`), the other half is held out.
 """
 

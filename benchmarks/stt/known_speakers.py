@@ -2,9 +2,9 @@
 
 `python -m benchmarks.stt.known_speakers FOLDER` takes a folder with one folder of recordings a
 speaker. Each speaker is enrolled with 10 and with 30 s of the first recordings; stretches of the
-others are compared with every voice. It prints the share of a speaker's own stretches that are not
-told by name (false rejection), and that of other speakers' that are (false acceptance of one
-enrolled speaker). `--only` names the speakers that are compared.
+others are compared with every voice. It prints the share of a speaker's own stretches that do not
+get the speaker's name (false rejection), and the share of other speakers' stretches that do (false
+acceptance of one enrolled speaker). `--only` names the speakers that are compared.
 """
 
 import math

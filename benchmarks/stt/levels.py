@@ -4,8 +4,8 @@ against those of the same recordings as they are.
 `python -m benchmarks.stt.levels [FOLDER]` takes the sentences of `benchmarks.stt.lost_speech`:
 those of `passages.yaml`, spoken by voices of the service, and the recordings of FOLDER. Half of
 them are for tuning (`--half tuned`). Each is changed in every way of CHANGES and transcribed as a
-file. Results lie in KEPT, so that an interrupted run goes on where it stopped; they are those of a
-`--label`.
+file. Results are kept in KEPT under a `--label`, so that an interrupted run goes on where it
+stopped.
 """
 
 import argparse

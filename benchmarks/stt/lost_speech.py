@@ -3,10 +3,10 @@
 `python -m benchmarks.stt.lost_speech [FOLDER]` joins known sentences to recordings of about a
 minute: with sentences that are repeated, turns of two voices, voices that overlap, music, and
 pauses of 1 to 20 s. The sentences are those of `passages.yaml`, spoken by voices of the service,
-and the recordings of FOLDER, which has a folder of them for each speaker; what is said in those is
-what faster-whisper hears in each alone. Half of the sentences and of the speakers are for tuning
-(`--half tuned`), the other half is held out. A sentence is lost when at least LOST of its words
-have no counterpart in the transcript.
+and the recordings of FOLDER, which has a folder for each speaker; their texts are what
+faster-whisper hears in each recording by itself. Half of the sentences and of the speakers are for
+tuning (`--half tuned`), the other half is held out. A sentence is lost when at least LOST of its
+words have no counterpart in the transcript.
 """
 
 import asyncio

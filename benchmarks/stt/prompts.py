@@ -2,10 +2,10 @@
 
 `python -m benchmarks.stt.prompts FOLDER` transcribes recordings as the service does those of files,
 each with every prompt of `prompts.yaml` and, right before or after it, without one: the figures are
-ratios of the time on a processor of such pairs. Half of the prompts and of the recordings are for
-tuning, the other half is held out. A prompt is leaked when two of its words in a row, or a word of
-it that is not said, are in the transcript, in place of others or beside them, and are not there
-without it. Word errors are against faster-whisper with a beam of 5.
+ratios of the processor times of such pairs. Half of the prompts and of the recordings are for
+tuning, the other half is held out. A prompt leaks if the transcript has two of its words in a row,
+or one of its words that is not said, in place of what is said or in addition, and does not have
+them without the prompt. Word errors are against faster-whisper with a beam of 5.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ def _transcribe(pipeline: TranscriptionPipeline, pcm: Pcm, prompt: str) -> str:
 
 
 def leak_of(prompt: str, reference: str, plain: str, prompted: str) -> str:
-    """The words of the prompt that are in the text, and neither in that without it nor said."""
+    """The words of the prompt that are in its transcript, but neither said nor in the plain one."""
     given = plain_words(prompt).split()
     spoken = plain_words(reference).split()
     pairs = {*pairwise(given)} - {*pairwise(spoken)}

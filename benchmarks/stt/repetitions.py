@@ -3,8 +3,8 @@
 `python -m benchmarks.stt.repetitions` lets six voices of the service repeat 20 words, alone or
 within a sentence, and compares how often a transcript has the word; then it transcribes 200 sounds
 without speech: noise, hum, music, drums, silence and babble. Cases are split by hash: those of
-`--half tuned` were looked at. Clips and results lie in FOLDER, so that an interrupted run goes on
-where it stopped; results are those of a `--label`.
+`--half tuned` were looked at. Clips are kept in FOLDER, and so are results, under a `--label`, so
+that an interrupted run goes on where it stopped.
 """
 
 import asyncio
@@ -81,8 +81,8 @@ class Case:
         return " ".join([self.form.format(self.word)] * self.count)
 
     def count_in(self, text: str, *, spelled: bool = False) -> int:
-        """How often the text has the word, or with `spelled` the word that it has most often, which
-        a recogniser may spell as another; digits are counted one by one."""
+        """How often the text has the word; a 6 counts as "six". With `spelled`, how often it has
+        its commonest word, since a recogniser may write another word."""
         words = re.findall(r"[^\W\d_]+", text.lower().replace("6", " six "))
         if spelled:
             return max(Counter(words).values(), default=0)
@@ -110,7 +110,7 @@ def half_of(name: str) -> str:
 
 
 def cases(half: str) -> list[Case]:
-    """The cases of a half: each word so often by each voice in one form, in the order of hashes."""
+    """The cases of a half: each word, count and voice, with one form, in the order of hashes."""
     chosen = []
     for word, count, (config, voice) in product(WORDS, COUNTS, VOICES):
         draw = random.Random(f"{word} {count} {voice}")

@@ -62,7 +62,7 @@ class Turn:
 
     @property
     def late_ms(self) -> float:
-        """From the true end to the final, over the silence that the client asked for."""
+        """Time from the true end to the final, minus the silence that the client asked for."""
         assert self.received_s is not None
         end_s = self.start_s + self.utterance.end_s
         return (self.received_s - end_s) * 1000 - UTTERANCE_END_MS

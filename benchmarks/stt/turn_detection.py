@@ -2,13 +2,14 @@
 sentence waits, with `semantic_vad` and with a plain silence.
 
 `python -m benchmarks.stt.turn_detection [--keep FOLDER]` speaks `turns.yaml` with this service's
-voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a mark, over noise at
--60 dBFS. The endpointing, turn detector, recogniser and policy are those of the service; times are
+voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a mark, over noise at -60
+dBFS. The endpointing, turn detector, recogniser and policy are those of the service; times are
 those of the audio, and a text is known `TEXT_MS` after the recogniser was asked. Voices and
 sentences of the held-out half are others than those on which the policy may be tuned. `--keep`
-stores the speech. A turn that ends where what was said may be a whole sentence is no false cut-off,
-but counted apart; so is one in a fluent sentence. After such a one the answers of the models are
-still those to the whole sentence. The language is known, as after the first turns of a session.
+stores the speech. A turn that ends in a pause after what may be a whole sentence is no false
+cut-off, and counted apart. So is a turn that ends within a sentence without a pause; after it, the
+answers of the models are still those to the whole sentence. The language is known, as after the
+first turns of a session.
 """
 
 import math
@@ -202,7 +203,8 @@ class Listener:
         )
 
     def _ask(self, paused: Pcm, utterance: Pcm, language: str) -> tuple[float, str]:
-        """The turn detector's answer, which hears the shorter silence, and the text."""
+        """The turn detector's answer to `paused`, which ends in less silence, and the text of
+        `utterance`."""
         key = utterance.tobytes()  # several clips begin in the same way
         if key not in self._answers:
             request = TranscriptionRequest(utterance, language, urgency=SPECULATIVE, is_live=True)
@@ -255,8 +257,8 @@ def clips_of(half: str, keep: Path, listener: Listener) -> list[Clip]:
 
 
 def report(half: str, clips: Sequence[Clip], listener: Listener) -> None:
-    """Print the shares of turns that are cut off, and the delay of sentences without a pause: the
-    same for every policy, so that cut-offs do not take slow ones out."""
+    """Print the shares of turns that are cut off, and the delay after sentences without a pause:
+    with these, cut-offs cannot hide slow turns of a policy."""
     kinds = [clip.kind for clip in clips]
     whole = kinds.count("whole")
     fluent = kinds.count("finished")

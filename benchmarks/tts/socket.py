@@ -204,7 +204,7 @@ def busy_moments(pid: int, until: float, sample_s: float = SAMPLE_S) -> list[flo
 def wait_until_idle(pid: int) -> None:
     """Wait until a replica that has just started ends its warm-up, which serves no client.
 
-    By samples long enough for the answer to a health check, which is no warm-up.
+    Its samples are long, so that the answer to a health check does not look like a warm-up.
     """
     until = time.monotonic() + WARM_UP_S
     while time.monotonic() < until and busy_moments(pid, time.monotonic() + QUIET_S, QUIET_S / 3):

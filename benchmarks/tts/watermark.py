@@ -1,4 +1,4 @@
-"""Watermark: quality, cost, robustness and false positives, for a default other than off.
+"""Watermark: quality, cost, robustness and false positives, by which to choose the default.
 
 `python -m benchmarks.tts.watermark [FOLDER]` speaks sentences in several voices, marks them as a
 stream of chunks of 100 ms, and prints the level of the mark, what it does to DNSMOS and to a

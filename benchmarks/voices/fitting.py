@@ -5,7 +5,7 @@ The last recordings of each are kept out of the fit; the voice is then judged wi
 the fit has never seen, next to the nearest stock voice and to the recordings of the fit. Speech is
 judged as `POST /tts-synthesize` delivers it by default: enhanced, as MP3, and decoded again.
 
-`--recorded 40` fits to so many seconds, repeated to the two minutes that `POST /voices` asks for.
+`--recorded 40` fits to 40 seconds, repeated to fill the two minutes that `POST /voices` asks for.
 `--keep FOLDER` keeps the work, so that an interrupted run goes on where it stopped.
 """
 
@@ -130,7 +130,7 @@ def _load() -> None:
 
 
 def _try(target: Target, trial: Trial) -> tuple[Outcome, float]:
-    """Runs in a worker process. With the seconds of the processor that it took."""
+    """Runs in a worker process. Returns also the processor seconds that the trial took."""
     engine, encoder = _engines
     began = time.process_time()
     outcome = Trials(engine, encoder, target, _raters, _second).run(trial)

@@ -18,7 +18,8 @@ FileName = Annotated[
 Profile = Literal["cpu", "gpu"]
 
 EVERY_FILE = "*"
-"""Key of a source's `files` for every file of the artefact, whose name replaces `{name}`."""
+"""The key in a source's `files` that stands for every file of the artefact; `{name}` in its path
+becomes the file's name."""
 
 
 class WeightFile(StrictModel):

@@ -19,7 +19,7 @@ class VoicesConfig(StrictModel):
     """The default voice of each language, and the maximum duration of speech."""
 
     defaults: dict[str, VoiceRef] = Field(min_length=1)  # ISO 639-1 code to voice
-    # Maximum speech for each started 5,000 characters of a text; longer speech is refused.
+    # Maximum speech per 5,000 characters of a text, or part of them; longer speech is refused.
     longest_s: float = Field(default=900.0, gt=0)
 
 
@@ -150,7 +150,7 @@ class ConsentConfig(StrictModel):
     heard_words: int = Field(ge=1)  # minimum number of drawn words that are recognised
     word_likeness: float = Field(gt=0, le=100)  # minimum for a recognised word
     likeness: float = Field(gt=0, le=100)  # minimum between the transcript and the sentence
-    heard_seconds: float = Field(gt=0, le=30)  # start of each file that is transcribed
+    heard_seconds: float = Field(gt=0, le=30)  # transcribed from the start of each file
     min_similarity: float = Field(ge=-1, le=1)  # between the sentence's speaker and the samples
     min_part_similarity: float = Field(ge=-1, le=1)  # the phrase's speaker and each sample
     sentences: dict[str, ConsentWords]  # sentences by ISO 639-1 code

@@ -34,6 +34,7 @@ _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
 ATTEMPTS = 16  # attempts of one idempotent request that one query reads
 MOST_ATTEMPTS = 1024  # a batch line is tried again until a model is up
+MOST_SUMS = 10_000  # in one answer; a workspace may make thousands of API keys a day
 
 # The statements of every request are built once.
 _RESERVE = (
@@ -341,7 +342,7 @@ def usage(
     session: Transaction, workspace_id: int, first: date, last: date, by_key: bool = False
 ) -> list[DayOfUsage]:
     """Sums usage from `first` to `last`, inclusive, by day, service and, if asked, by API key.
-    Refunded work is left out."""
+    Refunded work is left out. Returns at most one more than MOST_SUMS."""
     groups = (_DAY.c.day, _DAY.c.service, _DAY.c.key_id if by_key else null())
     sums = (_DAY.c.units, _DAY.c.captures - _DAY.c.refunds, -_DAY.c.amount)
     query = (
@@ -353,6 +354,7 @@ def usage(
         )
         .group_by(*groups[: 2 + by_key])
         .order_by(*groups[: 2 + by_key])
+        .limit(MOST_SUMS + 1)
     )
     return [DayOfUsage(*row[:3], *map(int, row[3:])) for row in session.connection().execute(query)]
 

@@ -48,8 +48,8 @@ def in_turn(session: Session, of: type[W], now: datetime, work: WorkConfig) -> l
 
     Workspaces take turns, first the one whose last turn is longest ago. In its turn, a workspace
     gets its row that has waited longest since it was created or gave way. A workspace that never
-    had a turn is ranked as if it had one an hour before its work was created. Only new workspaces
-    whose work was created within an hour of another's last turn go before it; later ones do not.
+    had a turn is ranked as if it had one an hour before its work was created. So it goes before
+    another workspace only if its work was created less than an hour after the other's last turn.
     """
     since = func.coalesce(col(of.lease_until), col(of.created_at))
     query: Any = (

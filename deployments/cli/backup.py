@@ -8,7 +8,9 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
@@ -26,6 +28,7 @@ from deployments.cluster.shared_stores import open_database
 from pipelines.accounts.secret_fingerprints import check_stored_fingerprints
 
 DATABASE, FILES = "database", "files"  # names in the folder of a backup
+AT_ONCE = 16  # files of the store that are copied at once
 SESSIONS, KEYS = ("client_secret", "login_session"), "api_key"  # tables
 _SQLITE = b"SQLite format 3"
 _COPIED_ROWS = re.compile(r"^COPY .* FROM stdin;\n(.*?)^\\\.$", re.MULTILINE | re.DOTALL)
@@ -53,11 +56,21 @@ def back_up(settings: Settings, folder: Path) -> str:
         else:
             _run("pg_dump", url, "--format=custom", f"--file={copy / DATABASE}")
         store, root = url_to_fs(settings.storage_url)
+        (copy / FILES).mkdir()
         if store.exists(root):
-            store.get(glob.escape(root), str(copy / FILES), recursive=True)
-        (copy / FILES).mkdir(exist_ok=True)
+            save = partial(_save_file, store, root, copy / FILES)
+            with ThreadPoolExecutor(AT_ONCE) as threads:
+                list(threads.map(save, store.find(root)))
         copy.rename(folder)
     return f"the database and the files are in {folder}; keep the secrets elsewhere"
+
+
+def _save_file(store: Any, root: str, folder: Path, path: str) -> None:
+    """Copy a file of the store into `folder`, unless it was deleted since it was listed."""
+    target = folder / path.removeprefix(root).strip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        store.get_file(path, str(target))
 
 
 def restore(settings: Settings, folder: Path, *, with_keys: bool = True) -> str:
@@ -110,10 +123,11 @@ def _restore_sqlite(copy: Path, target: Path, left_out: Sequence[str]) -> None:
 
 
 def _restore_postgres(copy: Path, url: URL, left_out: Sequence[str]) -> None:
-    rows = re.compile(rf"; .* TABLE DATA \S+ ({'|'.join(left_out)}) ")
+    # Extensions, such as those of a hosted server, have other owners. The service needs none.
+    unwanted = re.compile(rf"; .* (?:EXTENSION|TABLE DATA \S+ (?:{'|'.join(left_out)})) ")
     listed = _run("pg_restore", None, "--list", str(copy)).splitlines(keepends=True)
     with NamedTemporaryFile("w", encoding="utf-8") as file:
-        file.writelines(line for line in listed if not rows.search(line))
+        file.writelines(line for line in listed if not unwanted.search(line))
         file.flush()
         options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
         _run("pg_restore", url, *options, f"--use-list={file.name}", str(copy))

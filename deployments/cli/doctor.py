@@ -90,7 +90,7 @@ def check_memory() -> str:
     if (free := free_bytes() / GB) < MEMORY_GB:
         raise Problem(
             f"{free:.1f} GB are free, but all models use {MEMORY_GB:g} GB: remove models from "
-            "serve_config.yaml, or end other programs (a running service counts as one)"
+            "serve_config.yaml, or end other programs (a running service takes memory, too)"
         )
     return f"{free:.1f} GB free"
 
@@ -176,7 +176,7 @@ def check_service(
         raise Problem("; ".join([state, *(reasons or ["the log has the cause"])]))
     problems = []
     for part in body.get("degraded", ()):
-        event, remedy = REMEDIES.get(part, ("", f"{part}: update this command"))
+        event, remedy = REMEDIES.get(part, ("", f"{part} is unknown to this command: update it"))
         reasons = [f"{name}: {why}" for name, why in (body.get(part) or {}).items()]
         if event and not reasons:
             token = "OPERATOR_TOKEN or METRICS_TOKEN"

@@ -53,7 +53,7 @@ def untested_versions() -> list[str]:
 
 @contextmanager
 def node_options(gcs: int | None = None) -> Iterator[None]:
-    """Apply options for which `ray.init` has no arguments to a cluster that starts in the block.
+    """Set options that `ray.init` lacks, for a cluster that starts in the block.
 
     The dashboard agent, which starts jobs, chooses a free port. With its default, 52365, it fails
     to start in a second cluster on the machine, and no voice is built. The GCS uses the port `gcs`,
@@ -139,12 +139,12 @@ def route_to_replicas_that_swap() -> None:
     """Let Serve's controller route to a replica during its `reconfigure`. Serve calls this when the
     controller starts, by RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH.
 
-    The replica serves with its old model meanwhile, but Ray removes it from the routers. Chats with
-    the only replica of a model were therefore 503 for the 17 s in which the next model was loaded
-    on an H100. Ray 2.60 has no option for this (https://github.com/ray-project/ray/issues/54509),
-    and a request router of our own would see the same empty list as for a replica that is stopped.
-    If `reconfigure` returned before the model is loaded, Serve would report the swap as done, and
-    load the model on all replicas at once. Raises Incompatible.
+    The replica still serves with its old model, but Ray would remove it from the routers. Chats
+    with the only replica of a model then got 503 for the 17 s in which the next model was loaded on
+    an H100. Ray 2.60 has no option for this (https://github.com/ray-project/ray/issues/54509), and
+    a request router of our own would see the same empty list as for a replica that is stopped. If
+    `reconfigure` returned before the model is loaded, Serve would report the swap as done, and load
+    the model on all replicas at once. Raises Incompatible.
     """
     from ray.serve._private import deployment_state
 

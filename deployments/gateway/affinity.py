@@ -1,6 +1,6 @@
 """Sends the requests of a conversation to the replica whose cache has its prompt. With two
-replicas, the first token takes half as long as with Ray's default, the emptier of two
-(benchmarks/chat/affinity.py). Ray's ConsistentHashRouter is as fast, but ignores load."""
+replicas, the first token takes half as long as with Ray's default, which takes the emptier of two
+replicas (benchmarks/chat/affinity.py). Ray's ConsistentHashRouter is as fast, but ignores load."""
 
 import asyncio
 import json

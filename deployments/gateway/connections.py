@@ -46,7 +46,7 @@ PIPELINED = 16  # requests that wait for the response to the previous one
 
 def connection_limits() -> tuple[int, int]:
     """Return how many connections are served, and how many beyond these get a response. The limits
-    keep some file descriptors free. Without these, open connections could not use the database."""
+    keep some file descriptors free, so that requests can still use the database."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         files = 1 << 20
@@ -98,7 +98,7 @@ async def answer_unframed(
             if is_open:
                 cycle.chunked_encoding = False
         elif is_open:
-            # Several responses may wait to be sent; uvicorn subtracts each.
+            # uvicorn subtracts the length of each body that it sends; several may be waiting.
             cycle.expected_content_length += len(message.get("body", b""))
         await send(message)
 
@@ -354,8 +354,8 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _watch_tail(self) -> None:
-        """Watch the last bytes of a response, which are too few to pause writing: until they are
-        sent, even a connection that was closed stays open."""
+        """Watch the reader until the last bytes of a response are sent. They are too few to pause
+        writing, and a closed connection stays open until then."""
         if self._reader_timer is None and self.transport.get_write_buffer_size():
             self._watch_reader()
 

@@ -217,7 +217,7 @@ class ModelHandle:
                 self.forget()  # the model may have been swapped, with other voices
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            # Not in `finally`, which would raise the request's error again after a failure.
+            # Not in `finally`: after a failure, `cancel` would raise the request's error again.
             response.cancel()
             raise
         finally:

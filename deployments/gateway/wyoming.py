@@ -107,8 +107,8 @@ class WyomingListener:
 
 
 def main_address() -> str:
-    """Return the address of this machine from which multicast DNS leaves it. If several addresses
-    are announced, Home Assistant takes any of them, such as that of Docker's bridge. Raises OSError
+    """Return the address from which this machine sends multicast DNS. If several addresses are
+    announced, Home Assistant takes any of them, such as that of Docker's bridge. Raises OSError
     without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.connect((MULTICAST_DNS, 9))  # sends nothing

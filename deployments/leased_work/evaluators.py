@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 RESTARTS = 10  # restarts of one process before the attempt fails
 CPUS = 0.01  # reserved with Ray; so few that models can still be placed
 NICENESS = 19
-# Niceness of a job's session, which gives it a tenth of the service's weight. At NICENESS, which
-# the workers have, a job held a database lock for a second, and a batch took 104 s instead of 15 s
-# beside the workers of a voice.
+# Niceness of a job's session, which gives it a tenth of the service's weight. Measured with the
+# workers' NICENESS instead: a job held a database lock for a second, and a batch beside the workers
+# of a voice took 104 s instead of 15 s.
 JOB_SHARE = 10
 SHARE_TRIES, SHARE_PAUSE_S = 20, 0.1  # the kernel limits users except root to one change in 0.1 s
 
@@ -57,7 +57,7 @@ class Evaluators:
         has_gpu = ray.cluster_resources().get("GPU", 0) > 0
         options = {
             "num_cpus": CPUS,
-            "num_gpus": maker.gpus if has_gpu else 0,  # the CPU has the same result, slower
+            "num_gpus": maker.gpus if has_gpu else 0,  # a CPU gives the same result, more slowly
             "scheduling_strategy": "SPREAD",
             "max_restarts": RESTARTS,
             "max_task_retries": 1,

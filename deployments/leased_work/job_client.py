@@ -34,8 +34,8 @@ PATIENCE = {
     "RAY_grpc_client_keepalive_timeout_ms": "120000",
 }
 """Environment variables that set how long Ray's client in a job waits for the cluster. Beside four
-busy loops, a job gets so little processor time that it reads no answer of Ray within the node's 5
-s. It then considers the connection lost, and would end itself after Ray's default of 60 s."""
+busy loops, a job gets so little processor time that it reads no answer within the 5 s of Ray's
+nodes. It then considers the connection lost, and would end itself after Ray's default of 60 s."""
 
 JobState = Literal["starting", "running"]
 

@@ -24,7 +24,7 @@ from telemetry.tracing import Attributes, CallHeaders
 # token, on the same cores. About 16 pieces per second still look like typing.
 PIECE_INTERVAL_S = 0.06
 CLAUSE_MARKS = (",", ";", ":", ".", "!", "?", "…", "，", "、", "。", "！", "？", "।")
-FIRST_PHRASE = 40  # characters within which a spoken answer's first phrase may end after any word
+FIRST_PHRASE = 40  # in a spoken answer's first characters, a phrase may end after any word
 MAX_WAITING = 64  # requests that may wait for a slot
 KEPT_SHARE = 4  # speculative requests leave a quarter of the slots free
 TOKEN_CHARACTERS = 4  # characters per token of a prompt

@@ -1,5 +1,5 @@
 """Chooses the model of `model: auto`. A chat model is chosen by CHAT_MODEL, by what runs, or by the
-free memory; another model is the one that its deployment wants, once its weights are here."""
+free memory; any other model is the one that its deployment wants, once its weights are here."""
 
 from typing import Any
 
@@ -17,8 +17,8 @@ GB = 10**9
 
 
 def chosen_here(kind: EngineKind[Any], user_config: dict[str, Any]) -> dict[str, Any]:
-    """Return the `user_config` of a replica with AUTO replaced by a model: with Ray's own commands,
-    the replica has to choose. AUTO remains if no weights are present."""
+    """Return the `user_config` of a replica with AUTO replaced by a model. After a deployment by
+    Ray's own commands, the replica has to choose. AUTO remains if no weights are present."""
     wanted = user_config.get("wanted")
     options = [wanted] if wanted else candidates(chosen()) if kind is CHAT else []
     return {**user_config, **best_here(options)} if options else user_config

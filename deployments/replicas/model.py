@@ -95,7 +95,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
             self._reports = reports
             self._reporting = asyncio.create_task(reports.run(), name="report metrics")
         if user_config.get("model") == AUTO:
-            if self._loaded is not None:  # it stays: free memory no longer shows what fits
+            if self._loaded is not None:  # its model stays: the memory it uses is not free
                 return
             user_config = await asyncio.to_thread(chosen_here, self._kind, user_config)
         if self._loaded is None and self._reports is not None:

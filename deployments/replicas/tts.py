@@ -72,7 +72,7 @@ class TTSDeployment(ModelDeployment[TTSEngine]):
         self, request: SynthesisRequest, engine: TTSEngine
     ) -> AsyncGenerator[AudioChunk, None]:
         executor = self._scheduler.executor(request.deadline_s, request.owner)
-        # Per attempt: after a canary has failed, another engine speaks the same request.
+        # One for each attempt: after a canary has failed, another engine speaks the same request.
         interruption = Interruption()
         request = replace(request, interruption=interruption)
         speech = speech_timed(engine, request, time.perf_counter())

@@ -92,8 +92,8 @@ def deploy_config(
 
 def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
     """Increment `attempt`, since Serve reconfigures a replica only after a change. This is done for
-    each model that is still wanted but could not start or was refused (by the gateway's
-    `readiness`), or whose files were edited since it was deployed."""
+    each model that is still wanted, but could not start or, by the gateway's `readiness`, was not
+    loaded; and for each whose files were edited since it was deployed."""
     before = {
         entry["name"]: (dict(entry.get("user_config") or {}), application["last_deployed_time_s"])
         for application in running.values()

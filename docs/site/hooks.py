@@ -1,10 +1,10 @@
 """What mkdocs does not do with the pages of docs/ by itself.
 
-The pages are read on the code host too, so their links are those of the repository: README.md and
-others of its top become pages, a link to a sound becomes a player, a link to another file that is
-no page becomes its path as code, and a line that only links to a file of docs/examples/ is replaced
-by that file. The page of all endpoints is written from the OpenAPI document, so that the search
-finds them.
+The pages are read on the code host too, so their links are those of the repository. README.md and
+other files at its top become pages, a link to a sound becomes a player, and a link to any other
+file becomes its path as code. A line that only links to a file of docs/examples/ is replaced by
+that file. The page of all endpoints is written from the OpenAPI document, so that the search finds
+them.
 """
 
 import hashlib
@@ -131,7 +131,7 @@ def _without_inline_scripts(html: str, config: Any, base: str) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    # A third of the site: for crawlers, without the address of any service, and for debuggers.
+    # A third of the site: maps for crawlers, which lack the service's address, and for debuggers.
     site = Path(config.site_dir)
     for path in [*site.glob("sitemap.xml*"), *site.rglob("*.map")]:
         path.unlink()

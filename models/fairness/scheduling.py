@@ -18,7 +18,8 @@ from models.fairness.turns import TurnOrder
 T = TypeVar("T")
 R = TypeVar("R")  # a scheduler's record of running work
 
-TIGHT_S = 1.0  # while a request has less time left, its owner's requests with twice that wait
+# While a request has less time left than this, its owner's requests with over twice as much wait.
+TIGHT_S = 1.0
 
 
 class Scheduler(ABC, Generic[R]):

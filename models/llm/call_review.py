@@ -19,7 +19,7 @@ from models.llm.tool_calls import CallDelta, named_calls
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[\s.,()/-]+(?=\d)")  # as in "555-123 4567"
-# A number that identifies something: a shorter one may be an age, and a fraction is measured.
+# A number that identifies something: a shorter number may be an age, and a fraction a measurement.
 _LONG_NUMBER = re.compile(r"(?<![.,\d])\d{3,}(?![.,]\d|%)")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d")

@@ -17,6 +17,7 @@ from models.errors import EngineError
 logger = logging.getLogger(__name__)
 
 STRING, ARRAY = 8, 9  # values of gguf_type
+_CONTROL = 3  # value of llama_token_type
 _NUMBERS: dict[int, Any] = dict(
     enumerate(
         (ctypes.c_uint8, ctypes.c_int8, ctypes.c_uint16, ctypes.c_int16, ctypes.c_uint32)
@@ -46,6 +47,7 @@ class GgufModel:
     context_tokens: int  # context length in training
     cache_values: int  # keys and values per token, in all layers
     size_bytes: int
+    control_texts: tuple[str, ...]  # texts that are read as control tokens
 
 
 def read_gguf(library: str, path: str) -> GgufModel:
@@ -145,12 +147,19 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
     heads = in_layers(of("attention.head_count", 1))
     cached = in_layers(of("attention.head_count_kv", heads))
     size = of("embedding_length", 0) // max(1, *heads)
+    texts = read("tokenizer.ggml.tokens") or []
+    kinds = read("tokenizer.ggml.token_type") or []
     return GgufModel(
         template=read("tokenizer.chat_template"),
         context_tokens=of("context_length", ENOUGH_CONTEXT),
         cache_values=sum(cached)
         * (of("attention.key_length", size) + of("attention.value_length", size)),
         size_bytes=os.path.getsize(path) * (read("split.count") or 1),
+        control_texts=tuple(
+            text.decode(errors="replace")
+            for text, kind in zip(texts, kinds, strict=False)
+            if kind == _CONTROL
+        ),
     )
 
 

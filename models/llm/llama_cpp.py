@@ -31,6 +31,7 @@ from models.llm.base import (
 )
 from models.llm.call_review import asking_for, review
 from models.llm.chunk_stream import Chunk, ChunkStream, delta_of
+from models.llm.control_texts import ControlTexts
 from models.llm.gguf import CACHE_BYTES, fitted, read_draft, read_gguf
 from models.llm.kept_chats import FOLDER, KeptChats
 from models.llm.prompt_queue import LongPrompt, PromptQueue
@@ -85,6 +86,7 @@ class LlamaCppEngine(ChatEngine):
         )
         self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
+        self._control_texts = ControlTexts(model.control_texts)
         self._library: str = library
         key = secrets.token_urlsafe(32)
         self._server = start_server(config, path, draft, key)
@@ -107,7 +109,7 @@ class LlamaCppEngine(ChatEngine):
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
         sampling = request.sampling.with_defaults(config.temperature, config.top_p)
-        request = replace(request, sampling=sampling)
+        request = self._control_texts.broken_in(replace(request, sampling=sampling))
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
             return self._reviewed(request)
         return self._answer(request)
@@ -158,6 +160,8 @@ class LlamaCppEngine(ChatEngine):
             request,
             grammar,
             config.context_tokens,
+            # llama.cpp would also stop in the reasoning.
+            stop=() if is_constrained_throughout(request) else request.sampling.stop,
             thinking=None,
             ends_loops=config.ends_loops,
             finds_unmarked=True,
@@ -180,6 +184,10 @@ class LlamaCppEngine(ChatEngine):
                         yield replace(delta, usage=used)
                     async for other in self._instead_of(name, request, text, used):
                         yield other
+                    return
+                if reader.stopped:
+                    await lists.aclose()
+                    yield delta + reader.finish("stop")
                     return
                 finish = delta.finish_reason or finish  # may come a batch before the end
                 if ended:
@@ -447,7 +455,7 @@ def _to_body(
     body: dict[str, Any] = {
         "messages": messages,
         "continue_final_message": bool(request.begun),
-        # A text that is only read may continue: the beginning of an answer would be wasted.
+        # A prompt that is only read ahead may grow: tokens that begin an answer would be wasted.
         "add_generation_prompt": not (request.begun or request.reads_only),
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -458,7 +466,6 @@ def _to_body(
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
-        "stop": [] if constrained else list(sampling.stop),
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
@@ -511,6 +518,8 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
             finish = choice["finish_reason"]
             if reasoning or finish:
                 pieces.append(GenerationDelta(finish_reason=finish, reasoning=reasoning))
+        if reader.stopped:
+            break
     pieces.append(GenerationDelta(usage=usage))
     return GenerationDelta.joined(pieces), ended
 

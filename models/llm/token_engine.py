@@ -32,6 +32,7 @@ from models.llm.base import (
     SamplingOptions,
     TokenUsage,
 )
+from models.llm.control_texts import ControlTexts
 from models.llm.structured_output.answer import is_constrained_throughout
 from models.llm.structured_output.compilation import GrammarCompiler
 from models.llm.structured_output.constrained import ConstrainedAnswer, ConstrainedAnswers
@@ -65,6 +66,8 @@ class PromptWriter:
         template = self.tokenizer.chat_template
         if not isinstance(template, str):
             raise EngineError(f"the tokenizer of {config.id!r} has no chat template")
+        added = self.tokenizer.added_tokens_decoder.values()
+        self._control_texts = ControlTexts(token.content for token in added if token.special)
         self._takes_calls = "tool_calls" in template
         self._takes_tools = config.tools != "none"
         self._tools_argument = config.tools_argument
@@ -73,6 +76,7 @@ class PromptWriter:
         """Writes the prompt of a request. `no_thinking`: the answer is constrained, so it cannot
         begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature if the model has no
         tools."""
+        request = self._control_texts.broken_in(request)
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":

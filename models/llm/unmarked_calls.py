@@ -1,8 +1,8 @@
 """Finds tool calls that a model writes without the marker of its template.
 
-Qwen2.5-Coder writes them as JSON, bare, in a code fence or in the tag of the signatures, whatever
-its prompt says (https://github.com/vllm-project/vllm/issues/32926); other small models do so now
-and then, and some call functions that do not exist.
+Whatever its prompt says, Qwen2.5-Coder writes them as JSON: bare, in a code fence, or in the tag of
+the tools' signatures (https://github.com/vllm-project/vllm/issues/32926). Other small models do so
+now and then, and some call functions that do not exist.
 """
 
 import re

@@ -50,7 +50,7 @@ class TranscriptionRequest:
     pcm: Pcm  # float32 [n] at STT_SAMPLE_RATE
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
-    prior: Mapping[str, float] = field(default_factory=dict)  # odds against languages not named
+    prior: Mapping[str, float] = field(default_factory=dict)  # odds; 1 for any other language
     # The caller's, with the prompt of this stretch; `words` is set if word times are needed.
     options: RecognitionOptions = RecognitionOptions()
     beam_size: int = 1  # width of the beam in the decoding profile
@@ -59,7 +59,7 @@ class TranscriptionRequest:
     is_live: bool = False  # part of a session; requests of files leave a slot to other tenants
     # Speech (start, end), in samples: stretches without a word are decoded again. Empty: unchecked.
     speech: tuple[tuple[int, int], ...] = ()
-    # Seconds since decoding began in which a doubtful text is decoded again; None: always.
+    # Seconds from the start of decoding in which a doubtful text is decoded again; None: always.
     retry_within_s: float | None = None
     # Windows (start, end), in samples, for which the replica adds speaker embeddings.
     voice_windows: tuple[tuple[int, int], ...] = ()

@@ -21,7 +21,7 @@ from models.mel import FRAME_SAMPLES, HOP_SAMPLES, MEL_SAMPLE_RATE, frames_of, m
 from models.stt.base import STT_SAMPLE_RATE, Word, shifted
 
 AROUND_S = 3.0  # time after a run in which words may be its end, misheard
-MISHEARD = 1.5  # ratio of repetitions in the sound to the text, from which the end was misheard
+MISHEARD = 1.5  # with this many times the text's repetitions in the sound, the end was misheard
 LEAST_TIMES = 3  # fewest repetitions in a row that are counted in the sound
 LONGEST_UNIT = 4  # words
 MOST_LETTERS_PER_S = 25.0  # in fast speech

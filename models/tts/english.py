@@ -64,7 +64,7 @@ def _sure_letters(text: str) -> str:
 
 
 class EnglishPhonemizer:
-    """A `hibari.g2p.G2P` that reads words in capitals as words, and letters as letters."""
+    """Reads words in capitals as words, and letters as letters."""
 
     def __init__(self, g2p: Any) -> None:
         self.british: bool = g2p.british

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 from hibari import SAMPLE_RATE, Hibari
 from hibari.dsp import synth
-from hibari.g2p import G2P
 from hibari.voices import VOICES
 from numpy.typing import NDArray
 
@@ -19,6 +18,7 @@ from models.audio import AudioChunk, Pcm, Span, symbols_of_words, timed
 from models.runtimes.onnx import open_session, run
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
 from models.tts.english import EnglishPhonemizer
+from models.tts.homographs import ContextG2P
 from models.tts.kokoro.phonemes import from_ipa
 from models.tts.trimming import sounding
 from models.weights.store import WeightStore
@@ -47,7 +47,7 @@ class HibariEngine(TTSEngine):
             key: Hibari(
                 voice=key,
                 threads=config.threads,
-                g2p=EnglishPhonemizer(G2P(british=VOICES[key]["british"])),
+                g2p=EnglishPhonemizer(ContextG2P(british=VOICES[key]["british"])),
             )
             for key in self._voices
         }

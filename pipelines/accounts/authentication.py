@@ -372,7 +372,8 @@ class Authenticator:
 
     async def _load_session(self, claims: TokenClaims, lookup: Lookup) -> Principal:
         with lookup() as is_limited:
-            # An ended session stays so: it is looked up once, and live tokens are never locked out.
+            # A session that has ended never revives, so it is looked up once. Live tokens are never
+            # locked out.
             if claims in self._ended:
                 raise TooManyUnknownKeys if is_limited else Unauthorized(UNAUTHORIZED)
             row = await self._database.read(owner_of_session, claims.user_id, claims.session_id)

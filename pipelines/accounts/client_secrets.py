@@ -59,9 +59,9 @@ class ClientSecrets:
         *,
         single_use: bool = False,
     ) -> NewClientSecret:
-        """Creates a secret with some `scopes` of the principal for sessions with the configuration;
-        without one, a browser token, which ends when it is used if `single_use`. It lasts no longer
-        than the key that makes it. Raises InvalidRequest for a configuration of over
+        """Creates a secret with some `scopes` of the principal, for sessions with a configuration;
+        without a configuration, a browser token, which ends when it is used if `single_use`. It
+        lasts no longer than the key that makes it. Raises InvalidRequest for more than
         MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
         session is gone, or DatabaseUnavailable."""
         data = json.dumps(configuration, ensure_ascii=False).encode()

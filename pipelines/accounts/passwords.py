@@ -20,14 +20,15 @@ from pipelines.errors import InvalidRequest, Overloaded
 T = TypeVar("T")
 
 # Characters of a password, and of each word about the user, that are checked. zxcvbn tries every
-# combination of signs that stand for letters, as "$" for "s": 16 take at most 50 ms, 72 took 3 s.
+# combination of signs that stand for letters, as "$" for "s": 16 characters take at most 50 ms, and
+# 72 took 3 s.
 GUESSED_LENGTH = 16
 MIN_GUESSES = 10_000
 DATE_DIGITS = 8
 QUEUE_LENGTH = 16  # about 1.3 s of waiting at 40 ms a hash
 # Lower priority than model replicas: with two threads of the gateway's own priority, wrong
 # passwords from 50 addresses left the models a tenth of two cores, and all speech took 8 times as
-# long. At this priority without rests, the sign-ups of 50 addresses still made it take 3 times as
+# long. At this priority without rests, sign-ups from 50 addresses still made speech take 3 times as
 # long.
 NICENESS = 15
 

@@ -26,7 +26,8 @@ async def check_secret_fingerprints(
     rotated: bool = False,
 ) -> None:
     """Checks the secrets against the fingerprints that the first process stored, or replaces these
-    if `accept`. Later processes add that of the first key of each list, unless `record` is false.
+    if `accept`. Later processes add the fingerprint of each list's first key, unless `record` is
+    false.
     Fingerprints of older data keys remain, and these keys have to be present, until all data is
     `rotated` to the first key. `store` is the mark of the store of files, None when it does not
     answer. Raises SettingsError, which names the variables, or DatabaseUnavailable."""

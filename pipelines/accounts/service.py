@@ -252,8 +252,8 @@ class Accounts:
         scopes: list[str] | None = None,
         expires_at: datetime | None = None,
     ) -> NewKey:
-        """Creates a key with `scopes` of the caller's, by default all, that lasts no longer than
-        the caller's. Raises InsufficientScope, or InvalidRequest at MAX_KEYS or for a later end."""
+        """Creates a key with some of the caller's `scopes`, by default all. Raises
+        InsufficientScope, or InvalidRequest at MAX_KEYS or to outlast the caller's key."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)
@@ -279,7 +279,7 @@ class Accounts:
         self.authenticator.forget(key_id)
 
     async def ensure_first_workspace(self) -> str | None:
-        """Creates an owner, without a usable password, a workspace and a key in an empty database;
+        """Creates a workspace, a key, and an owner without a usable password in an empty database;
         returns the key. None if there is a workspace already."""
         user = User(email=FIRST_EMAIL, password_hash="!", name="Owner")
         workspace = self._workspace(user)
@@ -436,9 +436,9 @@ def _end_session(session: Session, principal: Principal, session_id: UUID) -> No
 
 def _end_other_sessions(session: Session, principal: Principal) -> None:
     _lock_user(session, principal.user_id)
-    sessions.end_other_sessions(session, principal.user_id, principal.session_id)
     target = str(principal.user_id)
-    audit(session, principal.workspace_id, "sessions.ended", principal.actor, target)
+    if sessions.end_other_sessions(session, principal.user_id, principal.session_id):
+        audit(session, principal.workspace_id, "sessions.ended", principal.actor, target)
 
 
 def _add_key_within_limit(session: Session, key: ApiKey, actor: str) -> None:

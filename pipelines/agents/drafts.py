@@ -19,7 +19,7 @@ from pipelines.tasks import TaskSet
 @dataclass(slots=True)
 class Drafts:
     """Drafts of one session: answers that are discarded when the user says more. A draft starts
-    when the prompt that is read ahead has been read, in the slot whose cache it continues."""
+    when the model has finished reading ahead, in the same slot, whose cache it continues."""
 
     chats: ChatPipeline
     count_prompts: Callable[[int], Awaitable[bool]]  # counts a warm prompt; False if too many

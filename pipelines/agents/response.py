@@ -32,7 +32,7 @@ BUFFERED_S = 6.0  # audio that may wait to be sent
 HURRY_S = 1.0  # with less audio left to play, the next piece may be a clause
 GAP_S = 0.35  # with less audio left to play, the next piece may end at any word
 # Real-time factor of a voice above which the language model pauses while the voice computes. On 2
-# cores both at once took 1.5 to 2.1 s, not 0.8 to 1.1, for the first piece.
+# cores the first piece took 0.8 to 1.1 s with these pauses, and 1.5 to 2.1 s without them.
 SLOW = 0.2
 
 
@@ -117,8 +117,8 @@ class Answer:
 
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
         """Yields the answer at the pace of its playback. When the generator ends or is closed, the
-        speech that the caller has taken is charged, and all generated text; if the service stops,
-        only the text that was taken. Raises EngineError, PipelineError or DatabaseError."""
+        speech that the caller has taken and all generated text are charged. If the service stops,
+        only the text that was taken is. Raises EngineError, PipelineError or DatabaseError."""
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:

@@ -1,7 +1,7 @@
 """Restores the peaks of clipped speech.
 
-Each frame is taken as autoregressive (linear prediction), and its clipped samples are those that
-make the prediction's error least, given the others (Janssen, Veldhuis & Vries, "Adaptive
+Each frame is modelled as autoregressive (linear prediction). Its clipped samples get the values
+with the least prediction error, given the others (Janssen, Veldhuis & Vries, "Adaptive
 interpolation of discrete-time signals that can be modeled as autoregressive processes", 1986)."""
 
 from collections.abc import Iterator

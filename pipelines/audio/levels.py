@@ -1,5 +1,5 @@
 """A mono mixdown without cancellation, and speech without an offset at a level that recognisers
-know. Causal, so that files and streams, cut into blocks anywhere, get the same."""
+know. Both are causal, so files and streams give the same result, however they are cut."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ NOISE_RISE = 10 ** (10 * 0.032 / 20)  # per frame: louder noise counts as noise 
 FALL = 10 ** (-6 * 0.032 / 20)  # per frame: after a click, or as a speaker moves away
 OFFSET_SHARE = 0.03  # weight of a new frame in the mean
 SMALL_OFFSET = 5e-3  # kept in louder speech: frames cut a voice's periods anywhere
-# Frames of sound before a stream has a gain: Whisper heard words in the noise of soft first ones.
+# Frames of sound before a stream is amplified: Whisper heard words in the noise of soft beginnings.
 FIRST_SOUNDS = 10
 
 Column = NDArray[np.float32]  # [n, 1]

@@ -371,10 +371,10 @@ class Billing:
         self._tasks.start(settle())
 
     def settle_abandoned(self, charge: Charge, free: Settlement, paid: Settlement) -> None:
-        """Marks the charge of work of which the caller received nothing as settled, and settles it
-        in the background. It is `free`, as for a lost connection, until the workspace has abandoned
-        too much work in an hour: a client that always hangs up before the answer must not use the
-        models for free."""
+        """Settles the charge of work whose caller received nothing, in the background; the charge
+        counts as settled at once. It is `free`, as for a lost connection, until the workspace has
+        abandoned too much work in an hour: a client that always hangs up before the answer must not
+        use the models for free."""
         charge.is_settled = True
 
         async def settle() -> None:

@@ -25,7 +25,7 @@ from pipelines.storage.room import check_room, plan_limits
 from pipelines.tasks import TtlCache
 
 TITLE_LENGTH = 80
-# An estimate: English has over 4 bytes per token, most other scripts about 3. When it is too high,
+# An estimate: English has over 4 bytes per token, most other scripts about 3. If a text has fewer,
 # the engine raises ContextLengthExceeded, and more is dropped.
 BYTES_PER_TOKEN = 3
 TOKENS_PER_MESSAGE = 8  # added by the template

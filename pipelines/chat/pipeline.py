@@ -52,7 +52,7 @@ Begun = tuple[GenerationDelta, AsyncGenerator[GenerationDelta, None], Generation
 """The first piece of an answer, the rest, and the request that it answers."""
 
 Resume = Callable[[str, int], AsyncGenerator[GenerationDelta, None]]
-"""Continues an answer, from its text so far and the tokens of that text."""
+"""Continues an answer, from its text so far and the number of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ChatRequest:
     # Earlier messages of a conversation that is not saved; the model reads as many as fit.
     history: tuple[ChatMessage, ...] = ()
     retention: Retention = Retention()
-    redaction: Redaction | None = None  # masks the messages, old and new, and a free answer
+    redaction: Redaction | None = None  # masks all messages, and an answer that is not JSON
     marks: Redaction | None = None  # personal data to list in the answer
 
     def prompt(

@@ -50,8 +50,8 @@ class Dictionary:
         """Number of characters at the end of a growing text that may still become a match."""
 
     def protected(self, text: str) -> list[Protected]:
-        """Finds what no other step may change. These are the terms and, between them, their plurals
-        and the names that replace them, as written."""
+        """Finds what no other step may change: the terms and, outside of them, their plurals, and
+        replacements that have capitals and are spelled exactly so in `text`."""
         held: list[Protected] = []
         for keeps in (False, True):
             spans = self._spans(text, held, 0, len(text), keeps=keeps)

@@ -62,7 +62,8 @@ class CorrectionPipeline:
     def __post_init__(self) -> None:
         self._rules = once(self._rules)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="correction")
-        # One slot more than threads: one workspace can use all; another waits for one piece.
+        # One slot more than threads: a lone workspace may use all but the last slot, and thus all
+        # threads. Another workspace then waits for one piece.
         self._slots = FairSlots(
             _THREADS + 1, _WAITING, partial(Overloaded, "too many texts wait to be corrected")
         )

@@ -34,7 +34,7 @@ T = TypeVar("T")
 HOLD = timedelta(days=7)  # hold of the price; extended until the work is finished
 HOLD_LEFT = timedelta(days=6)  # a hold with less time left is extended
 PATIENCE_S = 600.0  # work waits this long for failures to pass, such as a model that is down
-GRACE_S = 5.0  # time to finish for work that has just ended its row, and so its lease
+GRACE_S = 5.0  # time to return for work that has ended its own lease by finishing
 NEW_PROGRESS = 0.01  # least change of the progress that is stored
 NEW_END_S = 5.0  # least change of the estimated completion that is stored
 UNPUBLISHED_S = 3600.0  # lifetime of files that no row refers to yet

@@ -8,6 +8,7 @@ import logging
 import math
 import secrets
 import tempfile
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -100,8 +101,8 @@ class Files:
         is_result: bool = False,
     ) -> str:
         """Store a file and return its id; with `lasts_s` None it is kept until it is deleted. A
-        result (`is_result`) of work that began within the plan counts, but is never refused. Raises
-        StorageLimit, StorageUnavailable or DatabaseUnavailable."""
+        result (`is_result`) counts towards the plan's storage, but is never refused, since its work
+        began within the plan. Raises StorageLimit, StorageUnavailable or DatabaseUnavailable."""
         await self.space.check()
         now = utc_now()
         if isinstance(data, TemporaryFile):
@@ -118,9 +119,11 @@ class Files:
             created_at=now,
         )
         await self._database.run(self._add, file, is_result)
+        is_late = threading.Event()
         try:
-            await self._in_thread(self._write, file, data)
+            await self._in_thread(self._write, file, data, is_late)
         except StorageUnavailable:
+            is_late.set()  # a write that goes on after its timeout deletes what it has written
             with suppress(StorageUnavailable, DatabaseError):  # otherwise housekeeping deletes it
                 await self._delete(file)
             raise
@@ -280,17 +283,10 @@ class Files:
         self._store.mv(path + DRAFT, path)  # so that a reader never sees a part of it
         return True
 
-    def _write(self, file: StoredFile, data: Content) -> None:
-        pieces: Iterable[bytes]
-        if isinstance(data, Path):
-            with data.open("rb") as source:
-                pieces = iter(partial(source.read, PIECE_BYTES), b"")
-                return self._pipe(self._path(file), self._encrypted(file, pieces))
-        if isinstance(data, TemporaryFile):
-            pieces = data.blocks(PIECE_BYTES)
-        else:
-            pieces = (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
-        self._pipe(self._path(file), self._encrypted(file, pieces))
+    def _write(self, file: StoredFile, data: Content, is_late: threading.Event) -> None:
+        self._pipe(self._path(file), self._encrypted(file, _pieces_of(data)))
+        if is_late.is_set():
+            self._remove(file)
 
     def _pipe(self, path: str, pieces: Iterable[bytes]) -> None:
         try:
@@ -340,6 +336,16 @@ class Files:
     def _remove_path(self, path: str) -> None:
         with suppress(FileNotFoundError):  # another process was first, or it was never written
             self._store.rm_file(path)
+
+
+def _pieces_of(data: Content) -> Iterator[bytes]:
+    if isinstance(data, Path):
+        with data.open("rb") as source:
+            yield from iter(partial(source.read, PIECE_BYTES), b"")
+    elif isinstance(data, TemporaryFile):
+        yield from data.blocks(PIECE_BYTES)
+    else:
+        yield from (data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
 
 
 def _about(file: StoredFile, number: int) -> str:

@@ -60,7 +60,7 @@ class FreeSpace:
     that the database, which may share a volume with files, can continue."""
 
     def __init__(self, folders: Mapping[str, Path], floor_mb: int | None) -> None:
-        """Create the check of a folder on each volume, by what it stores; see `floor_bytes`."""
+        """Create the check of `folders`, by what each stores; `floor_mb` as for `floor_bytes`."""
         self._folders = folders
         self._floor_mb = floor_mb
         self._measured: TtlCache[None, list[str]] = TtlCache(MEASURED_FOR_S, 1)

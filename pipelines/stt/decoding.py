@@ -24,8 +24,8 @@ from pipelines.tasks import TaskSet
 from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 from telemetry import tracing
 
-# Samples of speech with its padding below which an agent assumes the language of the speech before,
-# because detection would guess: "Sí" becomes "See you" (`benchmarks.stt.back_channels`).
+# Length in samples, with padding. For shorter speech, an agent assumes the language of the speech
+# before, because detection would guess: "Sí" becomes "See you" (`benchmarks.stt.back_channels`).
 SHORT_SAMPLES = round(1.5 * STT_SAMPLE_RATE)
 
 

@@ -121,7 +121,8 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 def cluster_speakers(
     segments: Sequence[Segment], voices: WindowEmbeddings, separator: str, speakers: "SpeakerLabels"
 ) -> tuple[SpeakerUtterance, ...]:
-    """Returns the utterances of a recording or its next part; one speaker without embeddings."""
+    """Returns the utterances of a recording or its next part. Without embeddings, all are of one
+    speaker."""
     # A segment stands for itself where the engine gave no words.
     units = [unit for segment in segments for unit in units_of(segment.words) or [segment]]
     return utterances_of(speakers.label(units, voices), units, separator)

@@ -338,11 +338,8 @@ class FrameBuffer:
     def take_back(self, rest: Pcm) -> None:
         """Takes back the last frame, which `padding` completed: its samples begin the next."""
         self.rest = rest
-        if self._kept:
-            self._kept.pop()
-            self._probabilities.pop()
-        else:  # it was dropped
-            self._first -= 1
+        self._kept.pop()
+        self._probabilities.pop()
 
     def between(self, start: int, end: int) -> Pcm:
         """Returns kept samples by their positions in the stream, float32 [end - start]."""

@@ -332,7 +332,7 @@ class _FileDecoding:
 
     async def transcripts(self) -> AsyncGenerator[tuple[SpeechSegment, Transcript], None]:
         """Yields a transcript for each segment in order. Where the language is not given, a long
-        one of the first segments is transcribed first: it shows what a short one leaves open."""
+        segment near the beginning is transcribed first, since a short one may not show it."""
         language = self.recording.options.language
         segments = list(self.speech)
         done: dict[SpeechSegment, Transcript] = {}

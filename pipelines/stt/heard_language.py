@@ -18,7 +18,8 @@ BY_TEXT = 0.9  # probability of a language that only the text shows
 MOST = 4.5
 CERTAIN = 3.0  # log odds over the second language from which a language is certain
 USUAL = 2.0  # log odds of the usual language before any speech
-# Audio, with the silence around the speech, up to which evidence has no weight, and full weight.
+# Audio, with the silence around the speech, up to which evidence has no weight, and from which it
+# has its full weight.
 NO_EVIDENCE_S, FULL_EVIDENCE_S = 0.6, 2.4
 LEAST_WEIGHT = 0.1
 # Weight from which an utterance can shake a certain language, and probability from which several

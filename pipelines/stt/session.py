@@ -106,6 +106,10 @@ class LiveSession:
         return self._endpointer.silent_to / STT_SAMPLE_RATE
 
     @property
+    def last_sentence_id(self) -> int:
+        return self._sentences
+
+    @property
     def is_quiet(self) -> bool:
         """Whether the last sounds are so quiet that words may be missing."""
         return self._frames.leveller.is_quiet
@@ -131,6 +135,7 @@ class LiveSession:
             async with self._emitted:
                 await self._emitted.wait_for(lambda: self._backlog_s <= self._limits.backlog_s)
             await self._accept_step(pcm[start : start + step])
+            self._frames.forget_before(self._endpointer.keep_from)
 
     async def commit(self) -> int:
         """End the utterance now and return its sentence_id; without speech, its text is empty."""
@@ -211,7 +216,6 @@ class LiveSession:
             first = self._endpointer.keep_from
             ended = utterance.likely_end is not None
             self._speakers.listen(utterance.voices, first, self._position, ended=ended)
-        self._frames.forget_before(self._endpointer.keep_from)
 
     async def _handle(self, event: Event) -> None:
         match event:
@@ -323,7 +327,8 @@ class LiveSession:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
             tracing.annotate({}, error=error.code)
-            await self._emit(FailedUtterance(ended.utterance.sentence_id, error, lost_s))
+            number, cut = ended.utterance.sentence_id, ended.event.cut
+            await self._emit(FailedUtterance(number, error, lost_s, cut))
             return
         event = ended.event
         segments: list[Segment] = []

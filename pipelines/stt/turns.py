@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 # this one, the word error rate is still that of longer ones (`configs/listening.yaml`).
 LIKELY_END_MS = 96
 # Silence after which the turn detector runs: its 30 ms are over when the recogniser begins, and the
-# audio tells as much as at the likely end. Run at once, the two would slow each other.
+# audio tells as much as at the likely end. Run together, the two would slow each other.
 PAUSE_MS = 64
 INCOMPLETE = 0.01  # completeness at which a turn gets the longest wait
 UNFINISHED = 0.02  # cap of the completeness of a text that looks unfinished
@@ -65,9 +65,9 @@ class TurnJudge:
     async def judge(
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
-        """Ends the utterance sooner the more complete it sounds, but not before its text. Without
-        the text nothing could be answered, so waiting for it costs no time. Returns the probability
-        that the turn is complete, if it was judged."""
+        """Ends the utterance, the sooner the more complete it sounds, but not before its text is
+        there: without the text nothing could be answered, so the wait costs no time. Returns the
+        probability that the turn is complete, if it was judged."""
         question = self._question
         unfinished = False
         if question is None:

@@ -25,7 +25,7 @@ _MARKUP = re.compile(r"\[[x \d]{0,4}\][.,;:!?]?$|</?[a-z]+$")
 FAR_WORDS = 3
 LEAST_PROBABILITY = 0.001  # probability of a word that was not recognised
 # The time of SequenceMatcher grows with the cube of what repeats.
-MOST_PAIRS = 100  # places in one text times places in the other of a word that begins a match
+MOST_PAIRS = 100  # a word with more pairs of places, one in each text, begins no match
 MOST_LETTERS = 50  # letters of a word that are compared
 _alone = lru_cache(maxsize=4096)(normalise)  # normalises a unit without its context
 _NOTATION = re.compile(r"[:\\<\[$|]")  # notation may be silent although it has letters
@@ -153,8 +153,9 @@ def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list
 def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
     """Yields matching blocks, except single words that match by chance.
 
-    Up to the next match, one text has at least FAR_WORDS more words on one side of such a word, and
-    the other text on the other side. A frequent word only extends the match of its neighbours.
+    Between the two neighbouring matches, one text has at least FAR_WORDS more words before such a
+    word, and the other text has as many more after it. A frequent word only extends the match of
+    its neighbours.
     """
     counts = Counter(alone)
     spoken_counts = Counter(keys)

@@ -70,7 +70,7 @@ _LETTERS_A_WORD = 4
 _KANA = 3  # fewer are ornamental
 _CLEARLY = 0.9  # share for which the small models' answer replaces the expected language
 
-_ENOUGH = 60  # letters; with fewer the small models are sure of "Your code is" in German
+_ENOUGH = 60  # letters; with fewer, the small models are sure that "Your code is" is German
 _LEAST = 0.25  # share that a language needs to replace the usual one
 _MARGIN = 3.0  # how many times likelier than the usual one it must be
 _NO_EVIDENCE = re.compile(r"(?<!\S)\S*(?:\d|://|www\.|@)\S*|\b[A-Z]{2,}\b")

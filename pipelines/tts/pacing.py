@@ -19,7 +19,8 @@ from telemetry import metrics
 AMPLE_LEAD_S = 20.0  # audio that was sent and is not played yet
 # Playing streams with more than this left to play wait for the first audio of a new stream.
 FIRST_DEADLINE_S = 2.0
-# Longest wait of a new stream while older ones need all of the engine, to begin without gaps.
+# Longest time for which a new stream waits, so that it has no gaps once it has begun, while older
+# streams need all of the engine.
 LONGEST_WAIT_S = 5.0
 FILE_DEADLINE_S = 10.0  # a file is not played during its synthesis
 STALLED_S = 0.5  # a client that has left audio untaken for this long is not reading
@@ -162,8 +163,8 @@ class StreamScheduler:
         return sum(stream.is_behind for stream in list(self.streams))
 
     def longest_s(self, usual: float) -> float:
-        """Return the longest speech that can be made for every stream, by earliest deadline, before
-        any runs dry. Returns infinity if one runs dry in any case: long chunks take less work."""
+        """Return the longest chunk of speech (s) that every stream can get, by earliest deadline,
+        before one runs dry; infinity if one runs dry in any case, as long chunks take less work."""
         deadlines = sorted(stream.deadline_s for stream in list(self.streams) if stream.is_behind)
         if (cost := self.cost(usual)) * len(deadlines) > MOST_LOAD:
             return math.inf

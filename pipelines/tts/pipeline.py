@@ -54,7 +54,8 @@ from pipelines.tts.shaping import (
 from pipelines.tts.spool import SpeechSpool
 from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
-# The engine's work for a stream's first chunk: alone, and beside others, which delay its second.
+# Seconds of work in a stream's first chunk: alone, and beside other streams, which delay its second
+# chunk.
 FIRST_WORK_S = 0.3
 FIRST_WORK_BESIDE_S = 0.45
 BEYOND_LONGEST = 1.5  # times the longest speech: speech longer than counted ends there
@@ -317,7 +318,7 @@ class SpeechPipeline:
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
         """Open the run. The spool enhances and watermarks a file as a whole. Several voices are
-        also enhanced separately: those of a script differ by 5.3 LU, and then by 1.2 LU."""
+        also enhanced separately: without this, those of a script differ by 5.3 LU, else by 1.2."""
         request = plan.request
         voice = plan.voice
         scheduler = self._schedulers[voice.model_name]

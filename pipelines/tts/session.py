@@ -84,11 +84,11 @@ class SpeechStream:
             enhance=bool(self.style.script),
             workspace_id=self.workspace_id,
         )
-        self.reset()
+        self._encoder = self.make_encoder()
 
     def reset(self) -> None:
         """Drop the audio and words of a failed text that are held back."""
-        self._encoder = self.make_encoder()
+        self._encoder.flush()  # another encoder would begin another file
         if self._booster is not None:
             self._booster.flush()
         self._words.clear()

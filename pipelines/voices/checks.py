@@ -138,7 +138,8 @@ class SampleChecker:
         self, pcm: Pcm, checked: CheckedSamples, place: int, min_similarity: float
     ) -> None:
         """Compares the speaker of `pcm`, from the file at `place`, with that of the other files, or
-        of the rest: `check` may pass a file that another speaker begins. Raises InvalidRequest."""
+        of the rest of an only file, since `check` may pass a file that another speaker begins.
+        Raises InvalidRequest."""
         others = np.delete(checked.speakers, place, axis=0)
         others = mean_embedding(others if len(others) else checked.speakers)
         embedding = await asyncio.to_thread(lambda: self.encoder().embed(pcm))

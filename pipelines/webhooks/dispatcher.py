@@ -200,9 +200,9 @@ class WebhookDispatcher:
             logger.warning("webhook_deactivated", extra={"webhook_id": str(claimed.webhook.id)})
 
     async def _store_delivered(self, claimed: Claimed, attempt: AttemptResult) -> bool:
-        """Store a successful attempt with all that wait; False if it was not. This is a group
-        commit (DeWitt et al., 1984). Stored one by one, attempts took 2.6 of the 4.1 ms of a
-        delivery."""
+        """Store a successful attempt with all others that wait to be stored; return whether it was
+        stored. This is a group commit (DeWitt et al., 1984). Stored one by one, attempts took 2.6
+        of the 4.1 ms of a delivery."""
         mine = claimed.delivery.id
         self._delivered[mine] = claimed, attempt
         async with self._storing:

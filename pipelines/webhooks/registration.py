@@ -43,6 +43,7 @@ WebhookStatus = Literal["active", "inactive"]
 
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
+MOST_ATTEMPTS = 100  # of a message that is sent again and again: lists show every attempt
 FETCH_S = 60.0  # time to fetch a file that a request waits for
 OLD_SECRET_LASTS = timedelta(hours=24)  # the old and the new secret both sign meanwhile
 
@@ -155,7 +156,7 @@ class Webhooks:
         self, principal: Principal, webhook_id: UUID, delivery_id: UUID
     ) -> ListedDelivery:
         """Make the delivery due at once, in any state. Raises NotFound, or InvalidRequest if the
-        webhook is inactive or the event's body was deleted."""
+        webhook is inactive, the event's body was deleted, or it had MOST_ATTEMPTS."""
 
         def redeliver(session: Session) -> ListedDelivery:
             webhook = _get(session, principal.workspace_id, webhook_id, lock=True)
@@ -166,6 +167,8 @@ class Webhooks:
             delivery, event = delivery_and_event
             if event.body is None:
                 raise InvalidRequest("the content of the event is no longer stored")
+            if delivery.attempt >= MOST_ATTEMPTS:
+                raise InvalidRequest(f"a message is sent at most {MOST_ATTEMPTS} times")
             deliveries.send_again(session, delivery, utc_now())
             session.flush()
             return deliveries.listed(session, [delivery])[0]

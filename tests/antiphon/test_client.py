@@ -1,11 +1,12 @@
 """The client for Python against a service with engines without weights."""
 
+import asyncio
 import json
 import subprocess
 import sys
 import threading
 import wave
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
@@ -20,8 +21,12 @@ from antiphon import Antiphon, AsyncAntiphon, ServiceError, SignatureError, veri
 from antiphon.types import ScriptTurn
 from antiphon.webhooks import signature_headers, signing_key
 from configs.settings import PROJECT_DIR
+from models.llm.base import GenerationRequest
+from tests.antiphon.cutting_proxy import cutting_proxy
 from tests.api.local_server import Server, serve_local
 from tests.hostile.audio_files import wav
+from tests.local_ports import LocalChatModel
+from tests.patience import PATIENCE_S
 
 SPEECH = wav(bytes(2 * 16_000), rate=16_000)
 
@@ -175,7 +180,7 @@ def busy() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.parametrize("waits", [["0"], ["0", "Wed, 21 Oct 2026 07:28:00 GMT"]])
+@pytest.mark.parametrize("waits", [["0"], ["0", "Wed, 21 Oct 2026 07:28:00 GMT"], ["-1", "nan"]])
 def test_a_busy_service_is_asked_again_for_the_same_work(busy: str, waits: list[str]) -> None:
     Busy.waits[:] = waits
     with Antiphon(busy) as client:
@@ -194,6 +199,33 @@ async def test_who_is_to_wait_long_is_told(busy: str) -> None:
         with pytest.raises(ServiceError):
             await client.request("POST", "/any", json={})
     assert Busy.waits == []
+
+
+async def test_work_that_outlives_its_connection_is_awaited(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = LocalChatModel.generate
+    began = threading.Event()
+    requests = 0
+
+    async def slow(model: LocalChatModel, request: GenerationRequest) -> AsyncIterator[Any]:
+        nonlocal requests
+        requests += 1
+        began.set()
+        await asyncio.sleep(4)  # longer than two retries
+        async for delta in generate(model, request):
+            yield delta
+
+    monkeypatch.setattr(LocalChatModel, "generate", slow)
+    async with (
+        cutting_proxy(server.url.removeprefix("http://")) as proxy,
+        AsyncAntiphon(f"http://{proxy.address}", server.key) as client,
+    ):
+        asking = asyncio.ensure_future(client.chat("Hello"))
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
+        proxy.cut()
+        assert (await asking)["choices"][0]["message"]["content"]
+    assert requests == 1
 
 
 SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="

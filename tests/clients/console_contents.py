@@ -74,6 +74,7 @@ def job(at: int) -> dict[str, Any]:
         "credit_held": 0 if is_over else 4.5,
         "received": [1],
         "chapters": [],
+        "voices": [],
     }
 
 

@@ -66,6 +66,30 @@ def test_signing_out_clears_all_data_of_the_account(page: Page) -> None:
     assert run(page, "document.querySelectorAll('.history-row').length") == 0
 
 
+def test_an_answer_that_comes_after_the_sign_out_is_not_kept(page: Page) -> None:
+    sign_up(page, "leaving@example.com")
+    page.call(
+        """(() => {
+            const fetched = window.fetch;
+            window.fetch = async (path, options) => {
+                const answer = await fetched(path, options);
+                if (path === '/tts-synthesize') {
+                    await new Promise((resolve) => { window.let_pass = resolve; });
+                }
+                return answer;
+            };
+        })"""
+    )
+    fill(page, Text=SECRET)
+    press(page, "Create a file")
+    wait_until(page, "Boolean(window.let_pass)")
+    sign_out(page)
+    sign_up(page, "arriving@example.com")
+    wait_until(page, "at('.voice-card')")
+    run(page, "(let_pass(), new Promise((end) => setTimeout(end, 1000)))")
+    assert kept(page)[2:] == [0, 0]
+
+
 def test_work_of_an_ended_session_is_kept_for_its_user_alone(
     tone_server: Server, page: Page
 ) -> None:

@@ -43,6 +43,21 @@ CHOOSE = """((selector, name, content, type) => {
 HAVE_SIZE = """((size) => {
     Object.defineProperty(File.prototype, 'size', {get: () => size});
 })"""
+# Loses the first answer to the third part.
+LOSE_ANSWER = """(() => {
+    const { open, send } = XMLHttpRequest.prototype;
+    XMLHttpRequest.prototype.open = function (method, path) {
+        this.isLast = path.endsWith('/parts/3');
+        open.call(this, method, path);
+    };
+    XMLHttpRequest.prototype.send = function (form) {
+        if (this.isLast && !window.lost) {
+            window.lost = true;
+            this.onload = this.onerror;
+        }
+        send.call(this, form);
+    };
+})"""
 RECORDING = ".jobs input[type=file]"
 AGAIN = "#jobs-list input[type=file]"
 UPLOADS = "Object.keys(JSON.parse(localStorage.getItem('uploads') || '{}')).length"
@@ -91,7 +106,7 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     press(page, "Upload and transcribe")
     wait_until(page, "failed() === 'Choose a file first.'")
     page.call(ADD.replace(".voices", ".jobs"), 560)  # nine megabytes: two parts
-    wait_until(page, "document.body.innerText.includes('9:20 of audio cost about 0.06 USD')")
+    wait_until(page, "document.body.innerText.includes('9:20 of audio costs about 0.06 USD')")
     page.call(
         "(() => { for (const one of document.querySelectorAll('main details')) one.open = true; })"
     )
@@ -152,6 +167,15 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
     page.call(ADD.replace(".voices", ".jobs"), 3)
     press(page, "Upload and transcribe")
     wait_until(page, f"{ROW}.includes('its turn, behind 1 of your jobs')")
+
+
+def test_a_lost_answer_to_the_last_part_is_no_failure(page: Page) -> None:
+    page.call(LOSE_ANSWER)
+    page.call(ADD.replace(".voices", ".jobs"), 1120)
+    press(page, "Upload and transcribe")
+    wait_until(page, f"window.lost && {ROW}.includes('waiting for its turn')")
+    wait_until(page, f"{UPLOADS} === 0")
+    assert not run(page, "failed()")
 
 
 def test_the_list_is_read_again_after_the_network_was_away(page: Page) -> None:

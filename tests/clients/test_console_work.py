@@ -7,12 +7,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.local_server import Server
+from tests.api.local_server import Server, patient_client
 from tests.clients.browser import Page
 from tests.clients.console_page import (
     enter,
     fill,
     go,
+    hurry,
     press,
     record_requests,
     run,
@@ -40,6 +41,30 @@ KEEP_FILES = """(() => {
         return create.call(URL, blob);
     };
 })"""
+# Keeps the bodies of chats in `asked`. The answers of a server never end, until they are stopped.
+ENDLESS_ANSWERS = """(() => {
+    const fetched = window.fetch;
+    window.asked = [];
+    window.fetch = async (path, options) => {
+        if (path !== '/v1/chat/completions') return fetched(path, options);
+        window.asked.push(JSON.parse(options.body));
+        const answer = await fetched(path, options);
+        const isEnd = (event) => /\\[DONE\\]|"type": "done"/.test(event);
+        const withoutEnd = new TransformStream({
+            transform: (text, out) => out.enqueue(
+                text.split('\\n\\n').filter((event) => !isEnd(event)).join('\\n\\n')),
+            flush: () => new Promise((_, stop) => {
+                options.signal.onabort = () => stop(options.signal.reason);
+            }),
+        });
+        const body = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(withoutEnd);
+        return new Response(body.pipeThrough(new TextEncoderStream()));
+    };
+})"""
+# Enter that confirms a composition, such as of Japanese: in most browsers, and in Safari.
+COMPOSITIONS = [{"isComposing": True, "keyCode": 229}, {"isComposing": False, "keyCode": 229}]
+ENTER = """((box, event) => document.querySelector(box).dispatchEvent(
+    new KeyboardEvent('keydown', {key: 'Enter', bubbles: true, cancelable: true, ...event})))"""
 POSTED = "requests.filter((one) => one.startsWith('POST')).length"
 
 
@@ -146,6 +171,38 @@ def test_languages_are_sorted_and_models_are_the_services(
     assert run(signed_in, "all('select[name=model]').length") == 0
 
 
+def test_lists_that_the_service_could_not_give_appear_later(
+    page: Page, tone_server: Server
+) -> None:
+    hurry(page)
+    page.call(
+        """(() => {
+            const fetched = window.fetch;
+            const refused = new Set();
+            const body = JSON.stringify({error: 'overloaded', message: 'Not now.'});
+            window.fetch = async (path, options) => {
+                const isList = /voices|languages|models|pronunciations/.test(path);
+                if (!isList || refused.has(path)) return fetched(path, options);
+                refused.add(path);
+                return new Response(body, {status: 503});
+            };
+        })"""
+    )
+    enter(page, tone_server.key)
+    wait_until(page, "all('.voice-card').length > 1 && !failed()")
+    options = "[...at('main select[name={}]')?.options || []].length"
+    go(page, "listen")
+    unfold(page)
+    wait_until(page, f"{options.format('language')} > 4")
+    go(page, "talk")
+    unfold(page)
+    wait_until(page, f"{options.format('voice')} > 1 && {options.format('model')} > 1")
+    go(page, "chat")
+    wait_until(page, "at('#chat-model-about').textContent.includes('answers')")
+    go(page, "voices")
+    wait_until(page, f"{options.format('language')} > 4")
+
+
 @pytest.mark.slow
 def test_previews_and_the_history_are_played_again_without_a_request(signed_in: Page) -> None:
     record_requests(signed_in)
@@ -238,6 +295,25 @@ def test_a_wrong_file_fails_in_its_own_row_and_others_go_on(signed_in: Page) -> 
     wait_until(signed_in, "button('Show the transcript of 0.wav')")
 
 
+def test_a_file_cancelled_before_its_length_is_known_is_not_sent(signed_in: Page) -> None:
+    go(signed_in, "listen")
+    signed_in.call(
+        """(() => {
+            window.sent = 0;
+            XMLHttpRequest.prototype.send = () => { window.sent += 1; };
+            window.Audio = function () {
+                window.tell_length = () => this.onerror();
+            };
+        })"""
+    )
+    signed_in.call(ADD.replace(".voices", ".listen"), 1)
+    press(signed_in, "Cancel 0.wav")
+    run(signed_in, "(tell_length(), new Promise((end) => setTimeout(end, 200)))")
+    assert run(signed_in, "at('.queue-row').innerText.includes('ancelled')")
+    assert run(signed_in, "sent") == 0
+    press(signed_in, "Remove 0.wav")
+
+
 def test_what_a_model_writes_cannot_become_markup(signed_in: Page) -> None:
     go(signed_in, "chat")
     fill(signed_in, Message="<img src=x> **bold** [x](javascript:alert(1)) `code`")
@@ -265,6 +341,102 @@ def test_a_saved_chat_is_continued_after_a_reload_and_deleted(signed_in: Page) -
     press(signed_in, "Delete “Remember the heron”")
     press(signed_in, "Delete")
     wait_until(signed_in, f"!{heron}")
+
+
+def test_the_chat_that_was_chosen_last_is_shown_whatever_answers_first(signed_in: Page) -> None:
+    signed_in.call(
+        """(() => {
+            const chats = ['slow', 'fast'].map((id) => (
+                {chat_id: id, title: id, created_at: new Date(), updated_at: new Date()}
+            ));
+            const fetched = window.fetch;
+            const waits = {};
+            window.let_pass = (id) => waits[id]();
+            window.fetch = async (path, options = {}) => {
+                const id = /^\\/chats\\/(\\w+)/.exec(path)?.[1];
+                if (path.startsWith('/chats?')) {
+                    return Response.json({data: chats, pagination: {pages: 1}});
+                }
+                if (!id) return fetched(path, options);
+                if (id === 'slow') await new Promise((resolve) => { waits.slow = resolve; });
+                const messages = [{role: 'user', content: `${id} text`}];
+                return Response.json({messages, pagination: {pages: 1}});
+            };
+        })"""
+    )
+    go(signed_in, "chat")
+    wait_until(signed_in, "all('.chat-open').length === 2")
+    slow, fast = ("all('.chat-open')[0].click()", "all('.chat-open')[1].click()")
+    run(signed_in, f"({slow}, {fast}, true)")
+    wait_until(signed_in, "at('.turn.user')?.innerText.includes('fast text')")
+    run(signed_in, "(let_pass('slow'), new Promise((end) => setTimeout(end, 300)))")
+    assert run(signed_in, "all('.turn').map((one) => one.innerText).join()").count("text") == 1
+    assert run(signed_in, "at('.turn.user').innerText.includes('fast text')")
+    assert run(signed_in, "at('.chat-open[aria-current]').dataset.id") == "fast"
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_stopped_answer_belongs_to_its_chat(
+    signed_in: Page, tone_server: Server, saves: bool
+) -> None:
+    go(signed_in, "chat")
+    unfold(signed_in)
+    if not saves:
+        run(signed_in, "(labelled('Save the chat').click(), true)")
+    signed_in.call(ENDLESS_ANSWERS)
+    for message in ("Count to three", "Go on"):
+        fill(signed_in, Message=message)
+        press(signed_in, "Send")
+        wait_until(signed_in, f"all('.turn.assistant').at(-1)?.innerText.includes('{message}')")
+        press(signed_in, "Stop")
+        wait_until(signed_in, "button('Send') && said().startsWith('Stopped')")
+    said = [
+        {"role": role, "content": text}
+        for text in ("Count to three", "Go on")
+        for role in ("user", "assistant")
+    ]
+    chat_id = run(signed_in, "asked[1].chat_id")
+    assert (chat_id is not None) == saves
+    assert run(signed_in, "asked[1].messages") == (said[2:3] if saves else said[:3])
+    if saves:
+        headers = {"Authorization": f"Bearer {tone_server.key}"}
+        with patient_client(tone_server.url, headers) as client:
+            stored = client.get(f"/chats/{chat_id}").json()["messages"]
+        assert [{name: one[name] for name in ("role", "content")} for one in stored[:3]] == said[:3]
+    fill(signed_in, Message="Forget this")
+    press(signed_in, "Send")
+    wait_until(signed_in, "button('Stop')")
+    press(signed_in, "New chat")
+    wait_until(signed_in, "button('Send')")
+    fill(signed_in, Message="Begin")
+    press(signed_in, "Send")
+    wait_until(signed_in, "asked.length === 4")
+    assert run(signed_in, "asked[3].messages") == [{"role": "user", "content": "Begin"}]
+
+
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_enter_that_confirms_a_composition_commands_nothing(
+    signed_in: Page, composition: dict[str, bool | int]
+) -> None:
+    record_requests(signed_in)
+    text = "textarea[name=text]"
+    line = ".script-line input:last-child"
+    press(signed_in, "Several speakers")
+    lines = run(signed_in, "all('.script-line').length")
+    signed_in.call(ENTER, line, composition)
+    assert run(signed_in, "all('.script-line').length") == lines
+    signed_in.call(ENTER, line, {})
+    assert run(signed_in, "all('.script-line').length") == lines + 1
+    press(signed_in, "Text")
+    signed_in.call(ENTER, text, {"ctrlKey": True, **composition})
+    assert run(signed_in, "said()") == ""
+    go(signed_in, "chat")
+    fill(signed_in, Message="日本")
+    signed_in.call(ENTER, "textarea[name=message]", composition)
+    assert run(signed_in, "all('.turn').length") == 0
+    assert run(signed_in, POSTED) == 0
+    signed_in.call(ENTER, "textarea[name=message]", {})
+    wait_until(signed_in, "said().includes('tokens')")
 
 
 def test_code_scrolls_in_its_bubble_and_a_deleted_chat_continues(

@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
 from models.audio import AudioChunk
 from models.errors import EngineOverloaded
+from models.tts.base import SynthesisRequest
 from tests.api.native.jobs.doing import recording
 from tests.contract.conftest import Caller
 from tests.contract.dialect import Dialect, Recognition, Request, Speech, Work
@@ -331,6 +334,29 @@ async def test_a_repeated_request_is_answered_and_paid_once(
     assert again.headers["Content-Type"] == first.headers["Content-Type"]
     entries = call.entries if isinstance(call, Work) else ("hold", "capture")
     assert await caller.books.kinds() == [*entries]
+
+
+@spoken
+async def test_speech_that_fails_midway_is_not_replayed(
+    dialect: Dialect, speech: Speech, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthesize = LocalTTSModel.synthesize
+
+    async def fail(
+        model: LocalTTSModel, request: SynthesisRequest
+    ) -> AsyncGenerator[AudioChunk, None]:
+        if "letters" in request.text:
+            raise EngineOverloaded("all replicas are busy")
+        async for chunk in synthesize(model, request):
+            yield chunk
+
+    request = with_header(speech.ask(TEXT, caller.voice), "Idempotency-Key", "once")
+    with monkeypatch.context() as patch, suppress(httpx.RemoteProtocolError):
+        patch.setattr(LocalTTSModel, "synthesize", fail)
+        assert "all replicas are busy" in (await caller.post(dialect, request)).text
+    answer = await caller.post(dialect, request)
+    assert answer.is_success and "all replicas are busy" not in answer.text
+    assert "Idempotency-Replayed" not in answer.headers
 
 
 @pytest.mark.parametrize(("dialect", "call"), SPEECH + RECOGNITION + WORK)

@@ -69,7 +69,7 @@ async def test_a_canary_that_fails_and_a_swap_fail_no_request(site: Site) -> Non
     async with site.load() as tenants:
         await asyncio.sleep(3)
         status, output = await asyncio.to_thread(swap, site, canary)
-        assert status == 0 or "keeps its previous model" in output, output  # it failed already
+        assert status == 0 or "previous model" in output, output  # it failed already
         await until(first, "antiphon_canary_share", 0.0, number=2)  # on each machine by itself
         status, output = await asyncio.to_thread(swap, site, {"model": TONE_SLOW})
         assert status == 0, output

@@ -29,8 +29,13 @@ class ChangedVoice(RequestModel):
 
 @router.patch("/voices/{voice_id}", summary="Rename a custom voice")
 async def rename_voice(
-    voice_id: str, body: ChangedVoice, principal: PrincipalDep, voices: VoicesDep
+    voice_id: str,
+    body: ChangedVoice,
+    principal: PrincipalDep,
+    voices: VoicesDep,
+    platform: PlatformDep,
 ) -> CustomVoice:
+    await platform.request_limits.count_change(principal)
     return custom_voice(await voices.library.rename(principal, voice_id, body.name))
 
 

@@ -1,10 +1,12 @@
 """Batches for OpenAI's clients, which are jobs of many chat requests, and the files of batches."""
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from anyio import to_thread
@@ -29,6 +31,8 @@ from pipelines.jobs.batches import TASK, BatchTask, count_lines
 from pipelines.jobs.jobs import Jobs
 
 router = make_router("batches", scope="chat")
+
+T = TypeVar("T")
 
 CONFIG = load_yaml(JobsConfig, "jobs")
 UPLOAD = UploadLimits(max_file_bytes=CONFIG.batch_mb << 20)
@@ -150,10 +154,10 @@ async def list_files(
     """Returns uploaded files, but not result files."""
     if query.purpose not in (None, "batch"):
         return page_of([], query.limit)
-    jobs = await _batch_jobs(
-        speech.jobs, principal, query, "file-", begun=False, oldest_first=query.order == "asc"
+    oldest_first = query.order == "asc"
+    return await _page(
+        speech.jobs, principal, query, "file-", _input_file, begun=False, oldest_first=oldest_first
     )
-    return page_of([_input_file(job, task) for job, task, _ in jobs], query.limit)
 
 
 @router.get("/openai/v1/files/{batch_file_id}", summary="Get a batch file, for OpenAI's clients")
@@ -209,8 +213,7 @@ async def create_batch(body: BatchBody, principal: PrincipalDep, speech: SpeechD
 async def list_batches(
     principal: PrincipalDep, speech: SpeechDep, query: Annotated[CursorQuery, Query()]
 ) -> CursorPage[ShownBatch]:
-    batches = await _batch_jobs(speech.jobs, principal, query, "batch_", begun=True)
-    return page_of([_shown(*batch) for batch in batches], query.limit)
+    return await _page(speech.jobs, principal, query, "batch_", _shown, begun=True)
 
 
 @router.get("/openai/v1/batches/{batch_id}", summary="Get a batch, for OpenAI's clients")
@@ -263,24 +266,29 @@ async def _file(
     return job, task, kind
 
 
-async def _batch_jobs(
+async def _page(
     jobs: Jobs,
     principal: Principal,
     query: CursorQuery,
     prefix: str,
+    shown: Callable[[Any, BatchTask, int], T],
     *,
     begun: bool,
     oldest_first: bool = False,
-) -> list[tuple[Any, BatchTask, int]]:
-    """Reads the jobs of a page, and one more if there is another page; see `_read`."""
+) -> CursorPage[T]:
+    """Makes a page of jobs, each `shown` by what `_read` returns."""
     after = query.after and _uuid_of(query.after, prefix, "after")[0]
     rows = await jobs.batches(
         principal, after or None, query.limit + 1, begun=begun, oldest_first=oldest_first
     )
-    return [await _read(jobs, principal, row.id) for row in rows]
+    items = []
+    for row in rows[: query.limit]:
+        with suppress(ApiError):  # the job was deleted meanwhile
+            items.append(shown(*await _read(jobs, principal, row.id)))
+    return page_of(items, query.limit, has_more=len(rows) > query.limit)
 
 
-def _input_file(job: Any, task: BatchTask) -> BatchFile:
+def _input_file(job: Any, task: BatchTask, _: int = 0) -> BatchFile:
     return BatchFile(
         id=f"file-{job.id.hex}",
         bytes=task.size,

@@ -121,7 +121,7 @@ class FunctionCallOutputItem(ItemModel):
 
 
 class ItemReference(LenientModel):
-    """The id of an item of the conversation that a response gets as input."""
+    """The id of a conversation item, for the input of a response."""
 
     type: Literal["item_reference"] = "item_reference"
     id: Identifier

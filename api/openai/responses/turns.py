@@ -65,7 +65,7 @@ async def to_chat_request(
 
 
 async def start(request: ChatRequest, chat: ChatServices) -> tuple[Completion, ResponseWriter]:
-    """Begins the answer, with its writer. Raises ApiError or as `ChatPipeline.start`."""
+    """Begins the answer, with its writer. Raises ApiError or the errors of `ChatPipeline.start`."""
     try:  # an error before the first piece still sets the HTTP status
         completion = await chat.completions.start(request)
     except ChatNotFound:

@@ -141,7 +141,7 @@ class TtsWire(ContextWire):
         self._dropped |= dict.fromkeys(dropped)
 
     def closed(self) -> str:
-        warnings = [f"not followed: {cue}" for cue in [*self._dropped][:MAX_WARNINGS]]
+        warnings = [f"markup not followed: {cue}" for cue in [*self._dropped][:MAX_WARNINGS]]
         fields = {"warnings": warnings} if warnings else {}
         return context_event(
             "context_closed", self._context_id, **fields, **unread_json(self._unread)

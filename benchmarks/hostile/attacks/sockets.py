@@ -1,4 +1,4 @@
-"""Attacks on the WebSockets of all three protocols."""
+"""Attacks on the WebSockets of speech, of transcription and of Inworld's dialect."""
 
 import asyncio
 import json

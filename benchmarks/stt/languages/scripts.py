@@ -93,7 +93,8 @@ def voice_of(language: str) -> tuple[TTSEngine, str]:
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:
-    """Character errors and letters of the own script: all, and of two halves that a hash tells."""
+    """Character errors, and the share of letters in the language's own script; the errors also for
+    each of two halves, by a hash."""
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for name, row in results.items():
         rows[row["language"], "speech" if "." in name else "voices"].append(row)

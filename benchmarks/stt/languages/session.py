@@ -1,12 +1,13 @@
 """Whether short turns stay in the language of their session, and sentences in another change it.
 
 `python -m benchmarks.stt.languages.session` speaks the answers, names and numbers of
-`short_turns.yaml` and sentences with this service's voices in twelve languages, asks Whisper for
-the probabilities of their languages, once each, and keeps these in `--keep`, so that it can be
-interrupted. Sessions are then played with the service's own belief: a sentence in which it is
-certain, then all short turns of that language and half (those in another one flip); and a sentence
-of two seconds or more in another language, after a sentence alone and after three turns more. Texts
-are tuned or held out by their hash.
+`short_turns.yaml` and sentences with this service's voices in twelve languages, asks Whisper once
+for the probabilities of each one's language, and keeps these in the file `--keep`, so that it can
+be interrupted. Sessions are then played with the service's own estimate of their language. In some,
+a sentence that makes it certain is followed by all short turns of its language and half; a turn
+that is taken for another language is a flip. In the others, a sentence of two seconds or more in
+another language follows such a sentence at once, or after three short turns. A hash tells whether a
+text is in the tuned or the held-out half.
 """
 
 import json
@@ -71,7 +72,7 @@ class Clip:
         return half_of(self.language + self.text)
 
     def heard_in(self, session: SessionLanguage, languages: Sequence[str]) -> str:
-        """Its language in a session, which takes it as evidence."""
+        """The language that a session hears in the clip, which becomes evidence for the session."""
         seconds = self.seconds + BEFORE_S + AFTER_S
         best = ""
         probability = 0.0

@@ -75,7 +75,7 @@ class LlamaCppConfig(LocalChatConfig, GgufConfig):
     @model_validator(mode="after")
     def _memory_of_gpus_is_given(self) -> Self:
         if self.gpu_layers and not (self.context_tokens and self.parallel):
-            raise ValueError("with gpu_layers give context_tokens and parallel, too")
+            raise ValueError("gpu_layers needs context_tokens and parallel, too")
         return self
 
 

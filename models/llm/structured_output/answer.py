@@ -141,7 +141,7 @@ def _compile(request: GenerationRequest, bounds: Bounds, build: GrammarBuilder) 
     call = build.choice(*named.values())
     first = named.get(request.first_tool or "", call)
     more = build.sequence(newline, mark, call)
-    # Used twice, it is a rule. llama.cpp repeats rules by name, and bounds other repetitions.
+    # `more` is used twice, so that it is a rule of its own: llama.cpp bounds other repetitions.
     others = build.sequence(more, build.repeat(more, 0, max(most - 2, 0)))
     several = build.sequence(first, build.repeat(others, 0, min(most - 1, 1)))
     root = build.sequence(mark, several)

@@ -70,9 +70,9 @@ def known(phonemes: str) -> str:
 
 @cache
 def _english(british: bool) -> Phonemizer:
-    from hibari.g2p import G2P  # slow to import
+    from models.tts.homographs import ContextG2P  # slow to import
 
-    return EnglishPhonemizer(G2P(british=british))
+    return EnglishPhonemizer(ContextG2P(british=british))
 
 
 def _espeak(voice: str, text: str) -> str:

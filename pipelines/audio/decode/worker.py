@@ -1,7 +1,7 @@
 """Decodes uploads by FFmpeg (PyAV), each in a sandboxed child that this process forks.
 
 `python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input. Each
-is a message `{"format", "sample_rate", "max_seconds"}`, and `channel` to select one, with three
+is a message `{"format", "sample_rate", "max_seconds"}`, with `channel` if it selects one, and three
 open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
 mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
 the caller shuts down its end of that socket, the child is killed. The process itself reads no
@@ -16,6 +16,7 @@ import io
 import json
 import math
 import os
+import re
 import selectors
 import signal
 import socket
@@ -34,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.environment import MODEL_NICENESS
-from models.audio import Pcm, StreamResampler, float_to_pcm16
+from models.audio import Pcm, StreamResampler, float_to_pcm16, linear_to_float
 from pipelines.audio.decode import sandbox
 from pipelines.audio.levels import Mixdown
 from pipelines.errors import NO_SPACE, AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
@@ -82,6 +83,13 @@ ACCEPTED = {
     "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),
 }
+# Channels, rate, bits and size of linear samples; a tag of FFFE has another behind it.
+_LINEAR_WAV = re.compile(
+    rb"RIFF.{4}WAVE.*?fmt .{4}(?:\x01\0|\xfe\xff(?=.{22}\x01\0))(..)(.{4}).{6}"
+    rb"([\x08\x10\x18\x20]\0).*?data(.{4})",
+    re.DOTALL,
+)
+_SIGNED = bytes(byte ^ 0x80 for byte in range(256))  # samples of 8 bits have no sign
 PACKETS = "opus"  # without a container: one packet per message
 # Without these FFmpeg reads on for more than a second; `nobuffer` would lose the first frames.
 _AT_ONCE = {"probesize": "32", "analyzeduration": "1"}
@@ -170,8 +178,8 @@ class LiveWire:
     """A live client's bytes as a file without seeking, and the way back for samples.
 
     The child asks by a message of one byte, and gets the next bytes in one message, or the end of
-    the stream. Before it asks again, when it has used them all, it sends the samples: messages of a
-    channel number and its int16 samples."""
+    the stream. When it has used all bytes, it sends messages of a channel number and the channel's
+    int16 samples, and then asks again."""
 
     def __init__(self, file: int, rate: int) -> None:
         self._file = file
@@ -188,6 +196,9 @@ class LiveWire:
             self._rest = os.read(self._file, LIVE_BYTES)
         part, self._rest = self._rest[:size], self._rest[size:]
         return part
+
+    def unread(self, data: bytes) -> None:
+        self._rest = data + self._rest
 
     def send(self, channel: int, pcm: Pcm) -> None:
         self._samples += 0 if channel else len(pcm)
@@ -209,13 +220,39 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
         for channel in range(channels)
     ]
     if job["format"] == PACKETS:
-        frames = _frames_of_packets(wire)
+        blocks = _blocks(_frames_of_packets(wire), 1)
+    elif job["format"] == "wav":
+        blocks = _blocks_of_wav(wire)
     else:
-        frames = _frames(wire, *ACCEPTED[job["format"]], _AT_ONCE)
-    for samples, rate in _blocks(frames, 1):
+        blocks = _blocks(_frames(wire, *ACCEPTED[job["format"]], _AT_ONCE), 1)
+    for samples, rate in blocks:
         for writer in writers:
             writer.add(samples, rate)
     return {"duration_s": [writer.finish() for writer in writers][0]}
+
+
+def _blocks_of_wav(wire: LiveWire) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """Yields linear samples as they come, without the chunks after them: FFmpeg, which decodes the
+    others, reads 64 KiB of linear samples (4 s of a telephone's) before it returns the first."""
+    data = b""
+    while b"data" not in data[:-4] and len(data) < LIVE_BYTES and (part := wire.read(LIVE_BYTES)):
+        data += part
+    header = _LINEAR_WAV.match(data)
+    wire.unread(data[header.end() :] if header else data)
+    if header is None:
+        yield from _blocks(_frames(wire, *ACCEPTED["wav"], _AT_ONCE), 1)
+        return
+    channels, rate, bits, size = (int.from_bytes(field, "little") for field in header.groups())
+    _check_shape(rate, channels)
+    left = size or math.inf  # 0: not known
+    data = b""
+    while part := wire.read(LIVE_BYTES):
+        data += part[: int(min(left, len(part)))]
+        left = max(0, left - len(part))
+        if whole := len(data) - len(data) % (bits // 8 * channels):
+            linear = data[:whole].translate(_SIGNED) if bits == 8 else data[:whole]
+            yield linear_to_float(linear, bits // 8).reshape(-1, channels).T, rate
+        data = data[whole:]
 
 
 def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:

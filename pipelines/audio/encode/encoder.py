@@ -304,8 +304,9 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     Without it, players play the codec's delay as silence. The container library writes such a frame
     last, into a file; a stream has to begin with it. `first` begins with the header of a frame."""
     older = sample_rate < 32_000  # MPEG-2 and 2.5
-    length = (72 if older else 144) * bit_rate // sample_rate
-    # Has no padding byte and no flag but mono, since FFmpeg would take others for audio.
+    most = 64_000 if sample_rate < 16_000 else 160_000 if older else 320_000  # bit/s of LAME
+    length = (72 if older else 144) * min(bit_rate, most) // sample_rate
+    # This header has no padding byte and no flag but mono: FFmpeg takes any other frame for audio.
     header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
     side = bytes(9 if older else 17)
     # The tag has no optional fields, since the length is not known; then comes its writer.

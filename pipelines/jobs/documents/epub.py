@@ -337,7 +337,7 @@ class _PageReader:
         return bool(place[1]) and place in self.notes and not (is_text or is_inside)
 
     def _begin_inline_note(self, place: Place) -> None:
-        """Begins a note at the start of the line, which ends one before it in the paragraph."""
+        """Begins a note at the start of the line, and ends an earlier note of the paragraph."""
         self._end_note()
         self._note = _Note(place, self._paragraph_at, 0, self._has_body)
 

@@ -181,7 +181,7 @@ def _entry(line: str) -> str:
 
 def _headings(text: str) -> list[_Heading]:
     """Return the lines that begin chapters. Lines with a number and no noun count only if their
-    numbers are consecutive, and there are two. If two lines have the number 1, the one above may be
+    numbers are consecutive, and reach 2. If two lines have the number 1, the one above may be
     a name ("I. Newton"). A name with an initial counts only if a neighbouring volume, or another
     heading of its language, is there."""
     headings = list[_Heading]()

@@ -1,8 +1,8 @@
 """Line breaks that only wrap a paragraph, as in e-mails, Markdown and books in plain text.
 
 An editor breaks a line where the next word no longer fits. So a break wraps if the line and the
-next word exceed the width of the paragraph, and if the next line goes on within a sentence, there
-or elsewhere in the paragraph, or in the text if its width is the same. Verse, lists, addresses and
+next word exceed the width of the paragraph, and if a sentence goes on over this break, over another
+break of the paragraph, or over one of a paragraph with the same width. Verse, lists, addresses and
 dialogues have lines of many lengths that begin with a capital or a mark. Scripts without capitals
 lack that sign: their lines are wrapped only if the next word would not have fitted into the longest
 line of the paragraph, and not if all lines are of one length.

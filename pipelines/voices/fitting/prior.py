@@ -36,7 +36,7 @@ LANGUAGES = {
 }
 """The language of a stock voice by its first letter; the second letter is the gender."""
 BRITISH = "b"  # first letter of British voices, in English
-EMBEDDING_STEP = 1 / 400  # embeddings are not negative, and no number of one is over 0.6
+EMBEDDING_STEP = 1 / 400  # the numbers of an embedding are from 0 to 0.6
 SPECTRUM_STEP_DB = 0.4
 STOCK_SENTENCES = 4  # measurements of each stock voice
 

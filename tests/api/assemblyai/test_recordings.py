@@ -213,8 +213,6 @@ async def test_a_part_of_a_recording_is_transcribed_and_charged(
     ("changes", "fault"),
     [
         ({"audio_url": "http://example.com/a.mp3"}, "audio_url: must begin with https://"),
-        ({"audio_url": "https://localhost/a.mp3"}, "audio_url: "),
-        ({"audio_url": "http://test/v2/upload/file_0"}, "audio_url: the upload does not exist"),
         ({"audio_url": None}, "audio_url: "),
         ({"webhook_url": "https://127.0.0.1/hook"}, "webhook_url: must name a host"),
         ({"webhook_auth_header_name": "Host"}, "webhook_auth_header_name: "),
@@ -243,6 +241,22 @@ async def test_what_cannot_be_done_is_refused_in_assemblyais_envelope(
     assert answer.status_code in (400, 404), answer.text
     assert answer.json()["error"].startswith(fault), answer.text
     assert (await read(client, key, ""))["transcripts"] == []
+
+
+@pytest.mark.in_process  # a running service has another address, and may trust its own network
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("https://localhost/a.mp3", "audio_url: "),
+        ("http://test/v2/upload/file_0", "audio_url: the upload does not exist"),
+    ],
+)
+async def test_addresses_of_the_service_itself_are_no_recordings(
+    client: httpx.AsyncClient, key: Headers, url: str, fault: str
+) -> None:
+    answer = await client.post("/v2/transcript", headers=key, json={"audio_url": url})
+    assert answer.status_code in (400, 404), answer.text
+    assert answer.json()["error"].startswith(fault), answer.text
 
 
 async def test_options_that_are_off_or_hints_do_not_refuse(
@@ -310,6 +324,7 @@ async def test_lists_are_paged_and_filtered(
             assert answer.status_code == 404
 
 
+@pytest.mark.in_process  # a running service works on them at once
 async def test_a_group_of_transcripts_waits_within_the_bound_of_the_plan(
     client: httpx.AsyncClient, other_auth: Headers
 ) -> None:

@@ -188,7 +188,7 @@ def test_what_is_not_followed_of_a_text_is_named_in_a_warning(http: httpx.Client
     )
     assert answer.status_code == 200
     assert answer.headers["warning"] == (
-        "299 - \"not followed: [laughter], <emotion value='sad'/>\""
+        "299 - \"markup not followed: [laughter], <emotion value='sad'/>\""
     )
     assert "warning" not in speak(http).headers
     answer = speak(http, transcript='Hello. <emotion\r\nX-Other: 1\r\n\u00e9="\x01"/> Go.')

@@ -1,5 +1,6 @@
 """What Deepgram's clients read of an account, and their short tokens."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -64,6 +65,18 @@ async def test_a_granted_token_opens_what_its_key_may_and_makes_no_other(
     for wrong in wrongs:
         refused = await client.post("/v1/auth/grant", headers=with_token(auth), json=wrong)
         assert (refused.status_code, refused.json()["err_code"]) == (400, "Bad Request")
+
+
+async def test_a_grant_obeys_a_body_without_its_length(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"ttl_seconds": '
+        yield b"600}"
+
+    headers = {**with_token(auth), "Content-Type": "application/json"}
+    answer = await client.post("/v1/auth/grant", headers=headers, content=pieces())
+    assert (answer.status_code, answer.json()["expires_in"]) == (200, 600)
 
 
 async def test_a_granted_token_opens_a_socket_from_a_browser(server: SocketServer) -> None:

@@ -206,6 +206,7 @@ async def test_voices_are_filtered_and_sorted(client: httpx.AsyncClient, xi: Hea
     assert wrong.status_code == 422
 
 
+@pytest.mark.in_process  # another gateway remembers settings for 5 s
 async def test_stored_settings_are_the_defaults_of_the_speech_of_one_workspace(
     client: httpx.AsyncClient, xi: Headers, other_auth: Headers
 ) -> None:

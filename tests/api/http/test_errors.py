@@ -118,6 +118,9 @@ async def test_a_405_answer_lists_the_allowed_methods(client: httpx.AsyncClient)
     answer = await client.patch("/developer/api")
     assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")
     assert answer.headers["Allow"] == "GET, HEAD, OPTIONS, POST"
+    for page in ("/console", "/console/js/main.js", "/docs"):
+        answer = await client.post(page)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
 async def test_options_lists_the_allowed_methods(client: httpx.AsyncClient) -> None:

@@ -59,6 +59,20 @@ async def test_nul_in_a_form_is_a_400(
     assert (answer.status_code, answer.json()["success"]) == (400, False), answer.text
 
 
+@pytest.mark.parametrize("name", [b'filename="a\0b"', b"filename*=UTF-8''a%00b"])
+async def test_nul_in_the_name_of_a_file_is_a_400(
+    client: httpx.AsyncClient, auth: Headers, name: bytes
+) -> None:
+    """Raw, since `httpx` would escape it."""
+    body = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    body += (
+        b'--x\r\nContent-Disposition: form-data; name="file"; ' + name + b"\r\n\r\n{}\r\n--x--\r\n"
+    )
+    headers = auth | {"Content-Type": "multipart/form-data; boundary=x"}
+    answer = await client.post("/openai/v1/files", headers=headers, content=body)
+    assert answer.status_code == 400 and "U+0000" in answer.text
+
+
 def test_an_escaped_backslash_before_u0000_is_text() -> None:
     assert parse_json(rb'"\\u0000"') == r"\u0000"
     assert parse_json(rb'"\\\\u0000 \\\"\\u0000"') == r"\\u0000 \"" + r"\u0000"

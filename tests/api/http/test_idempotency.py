@@ -17,9 +17,12 @@ from db.billing.tables import LedgerEntry
 from db.database import utc_now
 from db.files import StoredFile
 from db.idempotency import IdempotentAnswer
+from models.errors import EngineOverloaded
+from models.llm.base import GenerationDelta
 from pipelines.billing.idempotency import LEASE
-from tests.api.disconnects import send_and_disconnect
+from tests.api.disconnects import scope_of, send_and_disconnect
 from tests.cpu_time import cpu_units
+from tests.local_ports import LocalChatModel
 
 Headers = dict[str, str]
 
@@ -244,6 +247,64 @@ async def test_a_failed_request_can_be_retried_with_the_same_key(
     done = await client.post(path, headers=keyed, json=right)
     assert done.status_code == 200 and b'"type": "error"' not in done.content
     assert "idempotency-replayed" not in done.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong", "right"),
+    [
+        ("/tts-synthesize", {"text": "hi", "voice": "none"}, SPEECH),
+        ("/tts-stream", {"text": "hi", "voice": "none"}, {"text": "hi"}),
+    ],
+)
+async def test_a_failed_answer_is_over_when_its_last_part_arrives(
+    app: FastAPI,
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    path: str,
+    wrong: dict[str, Any],
+    right: dict[str, Any],
+) -> None:
+    failed = client.build_request("POST", path, headers=keyed, json=wrong)
+    messages = [{"type": "http.request", "body": failed.read(), "more_body": False}]
+    repeated: list[httpx.Response] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop() if messages else await asyncio.Future()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            repeated.append(await client.post(path, headers=keyed, json=right))
+
+    await app(scope_of(failed), receive, send)
+    assert [answer.status_code for answer in repeated] == [200]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {**CHAT, "stream": True}),
+        ("/openai/v1/responses", {"input": "say this again", "stream": True}),
+        ("/openai/v1/completions", {"prompt": "say this again", "stream": True}),
+    ],
+)
+async def test_an_answer_that_fails_midway_is_not_replayed(
+    client: httpx.AsyncClient,
+    keyed: Headers,
+    path: str,
+    body: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> AsyncIterator[GenerationDelta]:
+        yield GenerationDelta("say")
+        raise EngineOverloaded("all replicas are busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalChatModel, "generate", fail)
+        failed = await client.post(path, headers=keyed, json=body)
+    assert failed.status_code == 200 and "all replicas are busy" in failed.text
+    answer = await client.post(path, headers=keyed, json=body)
+    assert "idempotency-replayed" not in answer.headers
+    assert answer.status_code == 200 and "all replicas are busy" not in answer.text
 
 
 async def test_a_request_of_a_dead_process_runs_again_after_its_lease_expires(

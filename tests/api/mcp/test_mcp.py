@@ -221,6 +221,28 @@ async def test_hostile_bodies_get_an_error_of_json_rpc(
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, number), answer.text
 
 
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("https://evil.example", 403),
+        ("http://[", 403),
+        ("HTTP://", 403),
+        ("http://test", 200),
+        ("http://127.0.0.1:7", 200),
+        ("http://[::1]:7", 200),
+        ("vscode-file://app", 200),
+        ("null", 200),
+    ],
+)
+async def test_only_pages_of_the_service_or_its_machine_may_call(
+    client: httpx.AsyncClient, auth: Headers, origin: str, status: int
+) -> None:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    headers = {**HANDSHAKE, **auth, "Origin": origin}
+    answer = await client.post("/mcp", headers=headers, json=message)
+    assert answer.status_code == status, answer.text
+
+
 async def test_a_body_of_another_media_type_is_refused(
     client: httpx.AsyncClient, auth: Headers
 ) -> None:

@@ -178,7 +178,13 @@ AUDITED: list[tuple[str, str, dict[str, object]]] = [
     ("PUT", "/auth/password", {"current_password": "x" * 12, "new_password": "y" * 12}),
     ("POST", "/webhooks", {"url": "https://example.com/", "events": ["tts.completed"]}),
     ("PATCH", "/webhooks/1", {"events": ["tts.failed"]}),
+    ("POST", "/billing/subscribe", {"plan_id": "free", "billing_cycle": "annual"}),
+    ("PATCH", "/voices/1", {"name": "k"}),
+    ("PATCH", "/cartesia/voices/1", {"name": "k"}),
 ]
+
+
+EDITS = "edit", "settings/edit"  # of ElevenLabs' voices
 
 
 async def test_audited_changes_have_a_rate_limit_for_each_workspace(
@@ -196,7 +202,7 @@ async def test_audited_changes_have_a_rate_limit_for_each_workspace(
             assert (refused.status_code, refused.json()["error"]) == (429, "rate_limited"), path
         assert 60 < int(refused.headers["Retry-After"]) <= 3600
         consents = "/openai/v1/audio/voice_consents"
-        for path in (consents, f"{consents}/1", "/v1/voices/1/settings/edit"):
+        for path in (consents, f"{consents}/1", *("/v1/voices/1/" + edit for edit in EDITS)):
             refused = await client.post(path, headers=auth, json={"name": "Ann"})
             assert refused.status_code == 429, path
         await new_key(client, other_auth)

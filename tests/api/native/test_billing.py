@@ -4,9 +4,12 @@ from datetime import datetime, timedelta
 
 import httpx
 import pytest
+from sqlmodel import Session
 from starlette.testclient import TestClient
 
 from api.services import Services
+from db.billing import ledger
+from db.billing.tables import LedgerDay
 from db.database import utc_now
 from pipelines.billing.operation import Operation
 from tests.api.money import principal_of
@@ -158,3 +161,23 @@ async def test_sockets_announce_the_credit_balance_without_held_credit(
         socket.receive_json()
         established = socket.receive_json()["connection_established"]
     assert established["credit_balance"] == 4.985
+
+
+async def test_usage_of_too_many_keys_is_refused(
+    client: httpx.AsyncClient,
+    auth: dict[str, str],
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An answer of 100,000 items kept all requests of a gateway waiting for 1.2 s."""
+    monkeypatch.setattr(ledger, "MOST_SUMS", 2)
+    workspace_id = (await principal_of(services, auth)).workspace_id
+    sums = {"amount": -15, "held": 0, "units": 1, "captures": 1, "refunds": 0}
+    today = utc_now().date()
+    for key_id, status in ((1, 200), (2, 200), (3, 400)):
+        key = {"workspace_id": workspace_id, "day": today, "service": "tts", "key_id": key_id}
+        row = LedgerDay.model_validate(key | sums)
+        await services.infrastructure.database.run(Session.add, row)
+        answer = await client.get("/billing/usage?by=key", headers=auth)
+        assert answer.status_code == status, answer.text
+    assert (await client.get("/billing/usage", headers=auth)).status_code == 200

@@ -40,6 +40,7 @@ def test_plan_features_state_the_configured_limits() -> None:
         assert f"{shown} of saved chats" in words
 
 
+@pytest.mark.in_process  # a running service may have no model of embeddings
 @pytest.mark.parametrize("path", ["/models", "/v1/models", "/openai/v1/models"])
 async def test_models_are_listed_in_the_openai_shape(
     client: httpx.AsyncClient, auth: dict[str, str], path: str

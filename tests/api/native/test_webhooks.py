@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from sqlmodel import select
+from sqlmodel import select, update
 
 from api.services import Services
 from db.audit import audit_chain
-from db.webhooks import NewEvent, Webhook, add_event
+from db.database import change_rows
+from db.webhooks import Delivery, NewEvent, Webhook, add_event
 from tests.api.in_process import client_of
 from tests.api.money import principal_of
 from tests.api.replaced import with_infrastructure, with_platform
@@ -177,6 +178,19 @@ async def test_deliveries_are_paginated_and_can_be_redelivered(
     for ending in ("/test", f"/deliveries/{newest['id']}/redeliver"):
         refused = await client.post(path + ending, headers=auth)
         assert refused.status_code == 400 and "inactive" in refused.json()["message"]
+
+
+async def test_a_message_has_at_most_a_hundred_attempts(
+    client: httpx.AsyncClient, auth: Headers, services: Services
+) -> None:
+    path = f"/webhooks/{(await register(client, auth)).json()['id']}"
+    delivery = (await client.post(f"{path}/test", headers=auth)).json()["id"]
+    again = f"{path}/deliveries/{delivery}/redeliver"
+    for attempts, status in ((99, 200), (100, 400)):
+        made = update(Delivery).values(attempt=attempts)
+        await services.infrastructure.database.run(change_rows, made)
+        answer = await client.post(again, headers=auth)
+        assert answer.status_code == status, answer.text
 
 
 async def test_tests_and_redeliveries_together_have_a_rate_limit_for_each_workspace(

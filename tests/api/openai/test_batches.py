@@ -24,6 +24,7 @@ from db.voices.voices import VoiceConsent
 from models.errors import EngineLost
 from pipelines.billing.operation import Operation, made_at
 from pipelines.jobs import batches, leases
+from pipelines.jobs.jobs import Jobs
 from tests.api.money import Books, principal_of
 from tests.api.native.jobs import doing
 from tests.api.native.jobs.doing import claim, do, do_next
@@ -406,6 +407,33 @@ async def test_a_client_may_delete_the_files_that_it_lists(
             await api.files.list(after=unknown)
     far = await api.files.list(after=f"file-{'f' * 12}7{uuid4().hex[13:]}")
     assert far.data == []
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_a_list_leaves_out_what_is_deleted_meanwhile(
+    api: AsyncOpenAI,
+    services: Services,
+    auth: Headers,
+    place: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(4):
+        await send(api, line(number))
+    principal = await principal_of(services, auth)
+    listed = Jobs.batches
+
+    async def delete_one(jobs: Jobs, *args: Any, **options: Any) -> list[Job]:
+        rows = await listed(jobs, *args, **options)
+        await jobs.delete(principal, rows[place].id)
+        return rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Jobs, "batches", delete_one)
+        files = await api.files.list(limit=2)
+        shown = await api.batches.list(limit=2)
+    assert (len(files.data), files.has_more) == (2 - (place < 2), True)
+    assert (len(shown.data), shown.has_more) == (2 - (place < 2), True)
+    assert len((await api.batches.list()).data) == 2
 
 
 async def test_a_client_may_delete_the_consents_that_it_lists(

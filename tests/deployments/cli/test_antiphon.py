@@ -97,7 +97,7 @@ def test_a_text_is_spoken_into_a_file_whose_name_gives_the_format(
     silent = shell.run("speak", "Hello Привет [laughs] there.", "-o", str(tmp_path / "b.mp3"))
     warned = silent.stderr.decode()
     assert silent.returncode == 0 and "Warning: no voice can read Привет" in warned
-    assert "Warning: not followed: [laughs]" in warned
+    assert "Warning: markup not followed: [laughs]" in warned
     piped = shell.run("speak", "-o", "-", "--format", "wav", given=b"From a pipe.")
     assert piped.stdout.startswith(b"RIFF") and piped.returncode == 0
     assert re.fullmatch(rb"Wrote \d\.\d s of speech by .+ to stdout\n", piped.stderr)
@@ -187,6 +187,16 @@ def test_recordings_are_transcribed_into_each_format(shell: Shell, recording: Pa
     assert "duration" in json.loads(shell.output("listen", str(recording), "--format", "json"))
     shell.output("listen", str(recording), "--format", "vtt", "--write")
     assert recording.with_suffix(".vtt").read_text().startswith("WEBVTT")
+
+
+def test_recordings_whose_transcripts_would_be_one_file_are_refused(
+    shell: Shell, recording: Path
+) -> None:
+    other = recording.with_suffix(".mp3")
+    other.write_bytes(recording.read_bytes())
+    refused = shell.run("listen", str(recording), str(other), "--write")
+    assert refused.returncode == 2 and b"--write" in refused.stderr
+    assert not recording.with_suffix(".txt").exists()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from uuid import uuid4
 import httpx
 import pytest
 import sqlalchemy as sa
+from fsspec.core import url_to_fs
 from sqlalchemy.engine import make_url
 
 import deployments.cli.backup as backup_module
@@ -378,6 +379,52 @@ def test_a_backup_that_failed_leaves_nothing_and_is_repeated(
     assert set(tmp_path.iterdir()) == before
     back_up(kept.settings, tmp_path / "again")
     assert (tmp_path / "again" / FILES).is_dir()
+
+
+def test_a_file_deleted_during_a_backup_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = local_settings(tmp_path)
+    migrate(settings.database_url)
+    root = Path(settings.storage_url.removeprefix("file://"))
+    (root / "1").mkdir(parents=True)
+    for name in ("expired", "kept"):
+        (root / "1" / name).touch()
+    store, _ = url_to_fs(settings.storage_url)
+    find = store.find
+
+    def find_then_delete(*arguments: Any, **options: Any) -> Any:
+        found = find(*arguments, **options)
+        (root / "1" / "expired").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(store, "find", find_then_delete)
+    back_up(settings, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy" / FILES / "1").iterdir()] == ["kept"]
+
+
+@pytest.mark.postgres
+def test_extensions_of_a_hosted_server_do_not_fail_a_restore(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Such servers have extensions, which the user of the service does not own."""
+    role = f"ann_{uuid4().hex}"
+    with new_postgres(postgres_url) as url, new_postgres(postgres_url) as empty:
+        with connected(make_url(url)) as connection:
+            connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'ann'")
+        urls = []
+        for target in map(make_url, (url, empty)):
+            with connected(target) as connection:
+                connection.execute("CREATE EXTENSION pg_stat_statements")
+                connection.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+            ann = target.set(username=role, password="ann")
+            urls.append(ann.render_as_string(hide_password=False))
+        settings = replace(local_settings(tmp_path), database_url=urls[0])
+        asyncio.run(open_database(settings)).close()
+        back_up(settings, tmp_path / "copy")
+        store = f"file://{tmp_path / 'empty'}"
+        after = replace(settings, database_url=urls[1], storage_url=store)
+        assert "restored" in restore(after, tmp_path / "copy")
 
 
 def test_files_of_a_backup_are_for_their_user_alone(

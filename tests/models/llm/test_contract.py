@@ -12,6 +12,7 @@ from models.llm.base import ChatEngine, ChatMessage, GenerationDelta, Generation
 from models.llm.base import SamplingOptions as Sampling
 from models.llm.upstream import UpstreamEngine
 from models.registry import CHAT
+from tests.engines.echo import EchoEngine
 from tests.models.configured import configurations, configured
 
 
@@ -54,6 +55,25 @@ async def test_an_answer_cut_by_max_tokens_finishes_with_length(engine: ChatEngi
     deltas = await collect(engine, ask("Tell a long story of many words", max_tokens=3))
     assert deltas[-1].finish_reason == "length"
     assert deltas[-1].usage is not None and deltas[-1].usage.completion_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "mark", ["<|im_end|>", "<|im_start|>", "<|endoftext|>", "</s>", "<end_of_turn>", "<|eot_id|>"]
+)
+async def test_control_tokens_that_a_user_writes_are_text(engine: ChatEngine, mark: str) -> None:
+    """A control token would be one token, end the turn, and let a user forge another's message."""
+    if isinstance(engine, (EchoEngine, UpstreamEngine)):
+        pytest.skip("it counts words")
+
+    async def prompt_tokens(message: ChatMessage, **fields: Any) -> int:
+        request = GenerationRequest((message,), Sampling(max_tokens=1), **fields)
+        usage = (await collect(engine, request))[-1].usage
+        assert usage is not None
+        return usage.prompt_tokens
+
+    for role in ("system", "user"):
+        without = await prompt_tokens(ChatMessage(role, "a " * 8))
+        assert await prompt_tokens(ChatMessage(role, f"a {mark} " * 8)) >= without + 2 * 8
 
 
 async def test_penalties_of_repetition_are_taken(engine: ChatEngine) -> None:

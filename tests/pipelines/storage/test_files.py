@@ -5,7 +5,7 @@ import contextlib
 import os
 import threading
 from base64 import b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlmodel import Session
 from configs.environment import sqlite_url
 from db.accounts import User, Workspace, add_user
 from db.database import Database, utc_now
-from db.files import StoredFile, delete_file, keep_file
+from db.files import StoredFile, delete_file, keep_file, stored_bytes
 from pipelines.errors import NotFound, StorageUnavailable
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import PIECE_BYTES, Files
@@ -179,8 +179,8 @@ async def test_a_put_during_the_erasure_of_its_workspace_stores_nothing(
 ) -> None:
     write = files._write
 
-    def erase_meanwhile(file: StoredFile, data: bytes) -> None:
-        write(file, data)
+    def erase_meanwhile(file: StoredFile, data: bytes, is_late: threading.Event) -> None:
+        write(file, data, is_late)
         with database._engine.begin() as connection:
             connection.exec_driver_sql(f"DELETE FROM {erased}")
 
@@ -217,6 +217,30 @@ async def test_a_hanging_store_fails_its_callers_and_does_not_block_other_thread
             with contextlib.suppress(StorageUnavailable):
                 await files.try_out()
     await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_write_that_ends_after_its_timeout_is_deleted(
+    files: Files, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, has_written = threading.Event(), threading.Event()
+    pipe = Files._pipe
+
+    def write_late(self: Files, path: str, pieces: Iterable[bytes]) -> None:
+        may_write.wait(PATIENCE_S)
+        pipe(self, path, pieces)
+        has_written.set()
+
+    monkeypatch.setattr(Files, "_pipe", write_late)
+    with monkeypatch.context() as slow:
+        slow.setattr(files._threads, "_answer_s", 0.1)
+        with pytest.raises(StorageUnavailable):
+            await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    assert await database.read(stored_bytes, 1) == 0
+    may_write.set()
+    assert await asyncio.to_thread(has_written.wait, PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        while _stored(tmp_path):
+            await asyncio.sleep(0.01)
 
 
 async def test_an_undeletable_file_does_not_block_others(

@@ -294,6 +294,18 @@ async def test_commits_within_speech_lose_and_repeat_none_of_it(model: FakeTrans
     assert np.array_equal(np.concatenate(pieces), speech)
 
 
+async def test_speech_directly_after_a_commit_has_the_audio_before_it(
+    model: FakeTranscriber,
+) -> None:
+    async with listening(model) as live:
+        await live.hear(quiet(1.005))
+        await live.listener.commit()
+        await live.hear(loud(0.5), quiet(1))
+        assert live.finals[-1].start_s == pytest.approx(1.005, abs=0.033)
+        (request,) = model.requests
+        assert np.flatnonzero(request.pcm)[0] / 16_000 == pytest.approx(0.3, abs=0.033)
+
+
 async def test_a_request_to_a_lost_replica_is_retried_once(model: FakeTranscriber) -> None:
     model.errors = [EngineLost("gone")]
     async with listening(model) as live:

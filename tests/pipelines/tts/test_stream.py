@@ -21,7 +21,7 @@ from models.audio import AudioChunk, Pcm, WordTime
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import SeamTrimmer, silence
-from pipelines.audio.encode.formats import open_encoder
+from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.errors import InvalidRequest
@@ -53,6 +53,16 @@ def pipeline(speaker: VoicedSpeaker) -> SpeechPipeline:
 async def spoken(speech: SpeechPipeline, request: SpeechRequest) -> list[SpokenChunk]:
     async with aclosing(speech.stream(await speech.plan(request))) as chunks:
         return [chunk async for chunk in chunks]
+
+
+class DyingSpeaker(VoicedSpeaker):
+    """A model whose replica is lost after the first chunk."""
+
+    async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+        if self.calls:
+            raise EngineLost("gone")
+        async for chunk in super().synthesize(request):
+            yield chunk
 
 
 def joined(chunks: Sequence[SpokenChunk]) -> Pcm:
@@ -164,36 +174,58 @@ async def test_each_chunk_is_requested_before_the_audio_of_the_previous_one_ends
     assert all(later > 0.0 for later in slack[1:])  # audio of the previous chunk is left
 
 
-async def test_a_flush_is_due_before_its_predecessor_was_played() -> None:
-    class Free(PaidSynthesis):
-        async def plan(
-            self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
-        ) -> SpeechPlan:
-            return await self.pipeline.plan(request, early_start=early_start)
+class Free(PaidSynthesis):
+    """Synthesis that charges nothing and writes no events."""
 
-        @asynccontextmanager
-        async def pay(
-            self, workspace_id: int, operation: Operation, plan: SpeechPlan
-        ) -> AsyncIterator[PaidSpeech]:
-            yield PaidSpeech(await self.billing.hold(workspace_id, "tts", 0, operation), self, plan)
+    async def plan(
+        self, request: SpeechRequest, workspace_id: int, *, early_start: bool = False
+    ) -> SpeechPlan:
+        return await self.pipeline.plan(request, early_start=early_start)
 
-    nothing: Any = None  # no text is charged, and there are no events
+    @asynccontextmanager
+    async def pay(
+        self, workspace_id: int, operation: Operation, plan: SpeechPlan
+    ) -> AsyncIterator[PaidSpeech]:
+        yield PaidSpeech(await self.billing.hold(workspace_id, "tts", 0, operation), self, plan)
+
+
+async def free_stream(speaker: VoicedSpeaker, encoder: EncoderFormat) -> SpeechStream:
+    nothing: Any = None
     billing = Billing(nothing, load_yaml(PlansConfig, "plans").prices, nothing)
-    speaker = VoicedSpeaker()
     speech = pipeline(speaker)
-    stream = SpeechStream(
+    return SpeechStream(
         synthesis=Free(speech, billing, nothing, nothing),
         workspace_id=1,
         voice=(await speech.plan(SpeechRequest("Yes."))).voice,
         style=SpeechRequest(""),
-        make_encoder=partial(open_encoder, "pcm", SAMPLE_RATE),
+        make_encoder=partial(open_encoder, encoder, SAMPLE_RATE),
         operation=Operation(),
     )
+
+
+async def test_a_flush_is_due_before_its_predecessor_was_played() -> None:
+    speaker = VoicedSpeaker()
+    stream = await free_stream(speaker, "pcm")
     for text in ("Yes.", "Of course."):
         async for _ in stream.speak(text):
             pass
     first_s, second_s = (call.deadline_s for call in speaker.calls)
     assert first_s > 1.5 > stream.spoken_s > second_s
+
+
+async def test_mp3_goes_on_as_one_stream_after_a_text_that_failed() -> None:
+    speaker = DyingSpeaker()
+    stream = await free_stream(speaker, "mp3")
+    data = b""
+    with pytest.raises(EngineLost):
+        async for chunk in stream.speak(TEXT):
+            data += chunk.data
+    stream.reset()
+    assert data.startswith(b"ID3")
+    speaker.calls.clear()
+    async for chunk in stream.speak("Yes."):
+        data += chunk.data
+    assert data.count(b"ID3") == data.count(b"Lavf\0") == 1
 
 
 @pytest.mark.parametrize(
@@ -315,15 +347,8 @@ def test_words_get_the_times_of_what_is_spoken(
 
 
 async def test_an_engine_error_is_raised_after_the_audio_that_preceded_it() -> None:
-    class Dies(VoicedSpeaker):
-        async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
-            if self.calls:
-                raise EngineLost("gone")
-            async for chunk in super().synthesize(request):
-                yield chunk
-
     heard: list[SpokenChunk] = []
-    speech = pipeline(Dies())
+    speech = pipeline(DyingSpeaker())
     stream = speech.stream(await speech.plan(SpeechRequest(TEXT)))
     with pytest.raises(EngineLost):
         async for chunk in stream:

@@ -1,10 +1,11 @@
 // Requests to the service. Failures are ApiErrors that say what happened and what to do.
 import { t } from "./i18n.js";
-import { credential, expire, isLocked, noteLimits, operatorToken } from "./session.js";
+import { credential, expire, isLocked, noteLimits, operatorToken, whileHere } from "./session.js";
 
 const MOST_TRIES = 6; // about a minute of attempts while there is a network
 const FIRST_WAIT_MS = 1000;
 const STALLED_MS = 30_000;
+const TICK_MS = 200; // between two looks at the network
 
 export class ApiError extends Error {
   constructor(message, { status = 0, code = "", wait = 0, isEnd = false } = {}) {
@@ -30,9 +31,11 @@ export async function call(path, { json, open = false, credentialToUse, ...optio
     headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(json);
   }
+  if (key && !credentialToUse) options.signal = whileHere(options.signal);
   let answer;
   try {
     answer = await fetch(path, { ...options, headers });
+    options.signal?.throwIfAborted();
   } catch (error) {
     if (aborted(error)) throw error;
     throw new ApiError(t(navigator.onLine ? "error.no_answer" : "error.offline"));
@@ -64,7 +67,7 @@ async function failure(status, headers, text, isOwn) {
   return new ApiError(message, { status, wait, isEnd, code: said?.code || body.error || "" });
 }
 
-// A form with fields, of which lists are sent item by item, and with files, given as [field, file].
+// A form of fields and of files, given as [field, file]. A list is sent item by item.
 export function formOf(fields, ...files) {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) for (const one of [value].flat()) form.append(name, one);
@@ -76,14 +79,16 @@ export function formOf(fields, ...files) {
 // `onWait`, and sends the form again, with the same Idempotency-Key: nothing is done or charged twice.
 export async function upload(path, form, { method = "POST", onProgress = () => {}, onWait = () => {}, signal } = {}) {
   const once = newId();
+  const stopped = whileHere(signal);
   for (let tries = 0; ; tries += 1) {
     try {
-      return await send(method, path, form, once, onProgress, signal);
+      stopped.throwIfAborted();
+      return await send(method, path, form, once, onProgress, stopped);
     } catch (error) {
       const isRunning = tries > 0 && error.code === "idempotency_conflict"; // the first attempt is still running
       if (aborted(error) || !(error.status === 0 || isRunning) || tries === MOST_TRIES) throw error;
       onWait();
-      await networkAfter(FIRST_WAIT_MS * 2 ** tries, signal);
+      await networkAfter(FIRST_WAIT_MS * 2 ** tries, stopped);
     }
   }
 }
@@ -121,48 +126,41 @@ function send(method, path, form, once, onProgress, signal) {
       over.abort();
     };
     addEventListener("offline", lost, { signal: over.signal });
-    signal?.addEventListener("abort", () => request.abort(), { signal: over.signal });
+    signal.addEventListener("abort", () => request.abort(), { signal: over.signal });
     moved(false);
     request.send(form);
   });
 }
 
 // Resolves after `ms` or, while there is no network, as soon as there is one.
-function networkAfter(ms, signal) {
-  return new Promise((resolve, reject) => {
-    const over = new AbortController();
-    const end = (settle) => () => {
-      clearTimeout(timer);
-      over.abort();
-      settle();
-    };
-    const go = end(resolve);
-    const timer = setTimeout(() => navigator.onLine && go(), ms);
-    addEventListener("online", go, { signal: over.signal });
-    signal?.addEventListener("abort", end(() => reject(new DOMException("", "AbortError"))), { signal: over.signal });
-  });
+async function networkAfter(ms, signal) {
+  let wasOffline = false;
+  for (let waited = 0; !navigator.onLine || (!wasOffline && waited < ms); waited += TICK_MS) {
+    wasOffline ||= !navigator.onLine;
+    await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+    signal.throwIfAborted();
+  }
 }
 
-// The items of a list; none if the key lacks the scope or the model is not up.
+// The items of a list; none if the key lacks the scope.
 export async function list(path, name) {
   try {
     return (await ask(path))[name];
   } catch (error) {
-    if (error.status !== 403 && error.status !== 503) throw error;
+    if (error.status !== 403) throw error;
     return [];
   }
 }
 
 // The lines of a streamed answer.
 export async function* lines(answer) {
-  const reader = answer.body.getReader();
-  const decoder = new TextDecoder();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
-      rest += decoder.decode(value, { stream: true });
+      rest += value;
       const whole = rest.split("\n");
       rest = whole.pop();
       yield* whole;

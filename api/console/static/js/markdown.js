@@ -4,7 +4,7 @@ import { copyButton, h } from "./ui.js";
 
 const WORD = /[\p{L}\p{N}_]/u;
 
-// Finds matches of a pattern. Requests from left to right read the text only once, all together.
+// Returns a function that finds the next match from a place. Calls with rising places read the text once in total.
 function places(text, pattern) {
   let at = -1;
   return (from) => {

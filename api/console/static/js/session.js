@@ -21,6 +21,7 @@ export const isOwner = () => session.workspace?.plan === "owner"; // without pri
 // Listeners for the console's events. Those of the frame stay; those of panels end with the work of a workspace.
 let listeners = [];
 let locked = false;
+let work = new AbortController(); // of the work for a workspace
 
 export const on = (event, handle, isLasting = false) => listeners.push({ event, handle, isLasting });
 export const emit = (event, detail) => listeners.filter((one) => one.event === event).forEach((one) => one.handle(detail));
@@ -28,8 +29,13 @@ export const emit = (event, detail) => listeners.filter((one) => one.event === e
 // Ends all work for the workspace: "leave" is the last event of its panels.
 export function endWork() {
   emit("leave");
+  work.abort();
+  work = new AbortController();
   listeners = listeners.filter((one) => one.isLasting);
 }
+
+// A signal that also aborts at the end of the work for the workspace, whose answers are not for the next user.
+export const whileHere = (signal) => AbortSignal.any([work.signal, signal].filter(Boolean));
 
 export const isSession = (name) => [CREDENTIAL, USER].includes(name);
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));

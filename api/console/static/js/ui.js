@@ -61,6 +61,11 @@ export function setButton(made, name, text, label) {
   if (label) made.setAttribute("aria-label", label);
 }
 
+// Calls `handle` for Enter, but not for the one that ends a composition, such as of Japanese; in Safari, only its code tells.
+export const onEnter = (element, handle) => element.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.isComposing && event.keyCode !== 229) handle(event);
+});
+
 export function field(label, control, { hint, kind = "" } = {}) {
   control.id ||= newId("field");
   const about = hint && h("p.hint", { id: newId("hint") }, hint);
@@ -123,7 +128,7 @@ export function status() {
   made.fail = (error, retry) => {
     if (aborted(error) || error?.isEnd) return clear();
     const text = sentence(error.message);
-    // A repeated failure, such as of a poll, moves nothing, neither the focus.
+    // A repeated failure, such as of a poll, moves neither the page nor the focus.
     if (!failed.hidden && failedWork === retry && failed.children[1].textContent === text && !error.wait) return;
     clear();
     if (!(error instanceof ApiError) && !error.isExplained) console.warn(error);
@@ -161,7 +166,7 @@ export function status() {
 const LATER = [0, 402, 408, 409, 429];
 export const mayHelp = ({ status = 0, isExplained }) => !isExplained && (LATER.includes(status) || (status >= 500 && status !== 1008));
 
-// The limits beyond which a job is offered instead.
+// A link to the jobs, for input beyond the limits of a request.
 export const jobLink = (kind) => h("a", { href: `#/jobs/${kind}` }, t(`jobs.instead.${kind}`));
 
 // The part of the account's overview that explains a refusal, by the service's code.
@@ -192,7 +197,7 @@ function named(error, made) {
   return error;
 }
 
-// Until it is changed.
+// Marks a control as invalid until it is changed.
 export function markInvalid(control) {
   control.setAttribute("aria-invalid", "true");
   control.addEventListener("input", () => control.removeAttribute("aria-invalid"), { once: true });

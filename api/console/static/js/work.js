@@ -18,19 +18,48 @@ function once(name, work) {
   return kept.get(name);
 }
 
+// Makes a function that shows what `read` finds, or its failure in `place`. It reads again after the milliseconds that
+// `show` returns, and after a temporary failure while `isShown`.
+function reader(read, show, place, isShown = () => true) {
+  let next = 0;
+  let isGone = false;
+  on("leave", () => {
+    isGone = true;
+    clearTimeout(next);
+  });
+  return async function look() {
+    let pause = 0;
+    try {
+      const found = await read();
+      if (isGone) return;
+      place?.recover(look);
+      pause = show(found);
+    } catch (error) {
+      if (isGone) return;
+      place?.fail(error, look);
+      pause = isShown() && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
+    }
+    clearTimeout(next); // another look may have overlapped this one
+    if (pause) next = setTimeout(look, pause);
+  };
+}
+
+// Shows what `read` finds, as soon as it finds it. Resolves after the first attempt.
+export const soon = (read, show, place) => reader(read, (found) => void show(found), place)();
+
 const LISTS = { voices: "/default-voices", dictionaries: "/pronunciations?limit=100" };
 export const sharedList = (name) => once(name, () => list(LISTS[name], "data"));
 
 // Calls `show` with a list, now and whenever it has changed.
-export function follow(name, show, fail = () => {}) {
+export function follow(name, show, place) {
   on(name, show);
-  return sharedList(name).then(show, fail);
+  return soon(() => sharedList(name), show, place);
 }
 
-// After a voice or a dictionary is made, changed or deleted.
-export async function changed(name) {
+// Reads a list again, after a voice or a dictionary is made, changed or deleted.
+export function changed(name) {
   kept.delete(name);
-  emit(name, await sharedList(name));
+  return soon(() => sharedList(name), (all) => emit(name, all));
 }
 
 const byName = (one, other) => one.name.localeCompare(other.name);
@@ -39,14 +68,13 @@ const languages = () => once("languages", async () => (await list("/stt/language
 const graded = (language) => (language.grade ? `${language.name} (${t(`language.${language.grade}`)})` : language.name);
 
 // Adds the languages of recognition to a list of choices.
-export const fillLanguages = (box) =>
-  languages().then((all) => box.append(...all.map((one) => new Option(graded(one), one.code))), () => {});
+export const fillLanguages = (box) => soon(languages, (all) => box.append(...all.map((one) => new Option(graded(one), one.code))));
 
 // Adds the languages that custom voices accept; `british` is English with another accent.
-export const fillVoiceLanguages = (box, british) => list("/voices/languages", "languages").then((all) => {
+export const fillVoiceLanguages = (box, british) => soon(() => list("/voices/languages", "languages"), (all) => {
   const accents = all.some((one) => one.code === "en") ? [british] : [];
   box.append(...[...all, ...accents].sort(byName).map((one) => new Option(one.name, one.code)));
-}, () => {});
+});
 
 // [code, name] of the languages of voices, by name.
 export const voiceLanguages = (all) =>
@@ -60,16 +88,15 @@ async function models() {
 }
 
 // Adds the chat models to a list whose first choice lets the service decide, and shows which model that is.
-export async function fillModels(box) {
-  const { all, usual } = await models();
+export const fillModels = (box, then = () => {}) => soon(models, ({ all, usual }) => {
   if (usual) box.options[0].textContent = t("model.default", { model: usual.id });
   box.append(...all.filter((one) => one.kind === "chat").map((one) => new Option(one.id, one.id)));
-}
+  then();
+});
 
 // Shows in `about` which chat model answers for the choice in `box`, and how much of its successor is
 // downloaded.
-export async function tellModel(about, box) {
-  const { all, usual } = await models();
+export const tellModel = (about, box) => soon(models, ({ all, usual }) => {
   const chosen = all.find((one) => one.id === box.value) || usual;
   if (!chosen) return;
   const { coming, status } = chosen;
@@ -79,41 +106,20 @@ export async function tellModel(about, box) {
   about.textContent = lines.join(" ");
   if (!coming) return;
   kept.delete("models");
-  setTimeout(() => about.isConnected && tellModel(about, box).catch(() => {}), 5000);
-}
+  setTimeout(() => about.isConnected && tellModel(about, box), 5000);
+});
 
 export const forget = () => kept.clear();
 
-// Polls what a panel shows: `draw` shows the result of `read`, and returns the milliseconds until the next
-// read, or 0. Failures are shown in `place`; after a temporary failure, it reads again.
+// Polls what a panel shows: `draw` shows the result of `read`, and returns the milliseconds until the next read, or 0.
 export function watch(panel, place, read, draw) {
-  let next = 0;
-  let isGone = false;
   const made = { isShown: false };
   on("route", ({ name }) => { made.isShown = name === panel; });
-  made.look = async () => {
-    let pause = 0;
-    try {
-      const found = await read();
-      if (isGone) return;
-      place.recover(made.look);
-      pause = draw(found);
-    } catch (error) {
-      if (isGone) return;
-      place.fail(error, made.look);
-      pause = made.isShown && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
-    }
-    clearTimeout(next); // of a look that overlapped this one
-    if (pause) next = setTimeout(made.look, pause);
-  };
+  made.look = reader(read, draw, place, () => made.isShown);
   made.show = () => {
     made.isShown = true;
     made.look();
   };
-  on("leave", () => {
-    isGone = true;
-    clearTimeout(next);
-  });
   return made;
 }
 

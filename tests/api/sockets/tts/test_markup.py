@@ -58,7 +58,7 @@ async def test_our_socket(shared_server: SocketServer, spoken: list[SynthesisReq
         events, _ = await client.receive_rest()
     assert words(spoken) == WORDS
     warnings = events[-1]["context_closed"]["warnings"]
-    assert warnings == [f"not followed: {cue}" for cue in DROPPED]
+    assert warnings == [f"markup not followed: {cue}" for cue in DROPPED]
 
 
 async def test_deepgrams_socket(

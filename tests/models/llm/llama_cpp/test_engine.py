@@ -23,6 +23,19 @@ from tests.processes import command_of, exposed, listeners
 
 pytestmark = pytest.mark.weights
 
+# A template by which llama.cpp knows that the model reasons, and begins with it.
+REASONING = """\
+{% for message in messages %}<|im_start|>{{ message.role }}
+{% if message.reasoning_content %}<think>
+{{ message.reasoning_content }}
+</think>
+
+{% endif %}{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}
+"""
+
 
 @pytest.fixture(scope="module")
 def engine(weights: WeightStore) -> LlamaCppEngine:
@@ -221,6 +234,17 @@ async def test_a_stop_sequence_ends_the_answer_and_is_not_in_it(engine: LlamaCpp
     deltas = [delta async for delta in engine.generate(request)]
     assert "3" not in "".join(delta.text for delta in deltas)
     assert deltas[-1].finish_reason == "stop"
+
+
+async def test_a_stop_sequence_does_not_apply_to_reasoning(
+    weights: WeightStore, tmp_path: Path
+) -> None:
+    template = tmp_path / "reasoning.jinja"
+    template.write_text(REASONING)
+    engine = make_engine(weights, chat_template=str(template))
+    asked = ask("Count from one to five.", temperature=0.0, max_tokens=20, stop=(" ", "\n"))
+    deltas = await collect(engine, replace(asked, enable_thinking=True))
+    assert len(GenerationDelta.joined(deltas).reasoning.split()) > 2
 
 
 async def test_the_same_seed_gives_the_same_answer(engine: LlamaCppEngine) -> None:

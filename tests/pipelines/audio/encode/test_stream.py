@@ -11,9 +11,12 @@ import soxr
 from models.audio import AudioChunk, Pcm, encode_g711, pcm16_to_float
 from pipelines.audio.encode.encoder import AudioEncoder, FileEncoder
 from pipelines.audio.encode.formats import FALLBACK, open_socket_encoder, usable_pair
+from pipelines.audio.id3 import id3_length
 from tests.pipelines.audio.encode.test_files import decode
 
 SAMPLE_RATE = 24_000
+KBIT = (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+OLDER_KBIT = (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)  # MPEG-2 and 2.5
 EDGES = (0, 1, 700, 5_000, 5_000, 17_123, 30_001, 47_999, 48_000)
 
 
@@ -157,3 +160,19 @@ def test_the_mp3_of_several_flushes_is_one_stream(sample_rate: int) -> None:
     assert len(decode(stream)[0]) / sample_rate == pytest.approx(6.0, abs=0.4)
     for part in parts:
         assert len(decode(part)[0]) / sample_rate == pytest.approx(2.0, abs=0.15)
+
+
+@pytest.mark.parametrize("sample_rate", [8000, 16_000, 24_000, 44_100])
+@pytest.mark.parametrize("bit_rate", [None, 32_000, 128_000, 192_000])
+def test_every_frame_of_an_mp3_stream_follows_the_one_before(
+    sample_rate: int, bit_rate: int | None
+) -> None:
+    """Also where MPEG-2 has no such bit rate."""
+    data = b"".join(encode(FileEncoder("mp3", sample_rate, bit_rate=bit_rate), speech()))
+    at = id3_length(data)
+    while at < len(data):
+        assert data[at] == 0xFF
+        is_older, code, padding = not data[at + 1] & 8, data[at + 2] >> 4, data[at + 2] >> 1 & 1
+        rate = (OLDER_KBIT if is_older else KBIT)[code - 1] * 1000
+        at += (72 if is_older else 144) * rate // sample_rate + padding
+    assert at == len(data)

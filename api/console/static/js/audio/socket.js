@@ -20,8 +20,8 @@ export function openSocket(path, protocols) {
 
 export const closeSockets = () => sockets.forEach((socket) => socket.close());
 
-// Resolves at a clean end of the socket; `handle` gets every message except a refusal. `why` sends a request
-// that the service would refuse for the same reason: its error has the reason, and ends an expired session.
+// Resolves at a clean end of the socket; `handle` gets every message except a refusal. If the socket is refused,
+// `why` sends a request that is refused for the same reason, for its error; that also ends an expired session.
 export function converse(socket, handle, why) {
   return new Promise((resolve, reject) => {
     let last = {}; // the last error message, in which the server says why it ends the session

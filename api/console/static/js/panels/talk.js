@@ -115,7 +115,7 @@ export default function makeTalk() {
   };
 
   fillLanguages(language);
-  fillModels(model).catch(() => {});
+  fillModels(model);
 
   const requests = () => {
     const session = sessionOf(wish());

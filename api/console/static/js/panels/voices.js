@@ -148,7 +148,7 @@ export default function makeVoices() {
     for (const voice of voices) {
       if (known.get(voice.id) === "processing" && voice.status === "ready") {
         place.say(t("own.ready", { name: voice.name }));
-        changed("voices").catch(() => {});
+        changed("voices");
         refreshCredit();
       }
       known.set(voice.id, voice.status);

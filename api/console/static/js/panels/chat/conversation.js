@@ -3,7 +3,7 @@ import { ApiError, aborted, ask, call, events } from "../../api.js";
 import { ago, number, t, usd } from "../../i18n.js";
 import { markdown } from "../../markdown.js";
 import { on, price, session } from "../../session.js";
-import { act, aside, button, copyButton, field, form, h, iconButton, markCurrent, removed, setButton, status, toolCall, toolResult } from "../../ui.js";
+import { act, aside, button, copyButton, field, form, h, iconButton, markCurrent, onEnter, removed, setButton, status, toolCall, toolResult } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
@@ -22,6 +22,7 @@ export function conversation() {
   let history = []; // of a chat that is not saved, whose earlier messages the service does not know
   let stop = null;
   let page = 1;
+  let opened = 0; // counts what replaces the shown chat, so that only the last choice is shown
 
   const scroll = () => { log.scrollTop = log.scrollHeight; };
   const turn = (role, text = "") => {
@@ -48,6 +49,7 @@ export function conversation() {
     return made;
   };
   const reset = () => {
+    opened += 1;
     chatId = null;
     history = [];
     log.replaceChildren();
@@ -69,6 +71,8 @@ export function conversation() {
   // Sends messages and streams the answer into a turn.
   const answer = async (given, input) => {
     const { json, messages } = body(given);
+    opened += 1;
+    const before = history; // "New chat" begins another
     input?.();
     const control = new AbortController();
     stop = () => control.abort();
@@ -82,12 +86,8 @@ export function conversation() {
     const calls = [];
     try {
       const reply = await call("/v1/chat/completions", { method: "POST", json, signal: control.signal });
-      let isNew = false;
       for await (const data of events(reply)) {
-        if (data.type === "chat_id") {
-          chatId = data.chat_id;
-          isNew = true;
-        }
+        if (data.type === "chat_id") chatId = data.chat_id;
         if (data.type === "error") throw new ApiError(data.error.message, { code: data.error.code });
         if (data.type === "done") done = data;
         model = data.model || model;
@@ -100,18 +100,19 @@ export function conversation() {
         }
       }
       line.show();
-      history.push(...messages, { role: "assistant", content: text, ...(calls.length ? { tool_calls: calls } : {}) });
+      before.push(...messages, { role: "assistant", content: text, ...(calls.length ? { tool_calls: calls } : {}) });
       if (thoughts) line.append(h("details", h("summary", t("chat.thinking")), h("p.hint", thoughts)));
       if (text) line.append(h("div.actions", copyButton(text, { of: t("chat.copy_answer") })));
       if (calls.length) askResults(line, calls);
       scroll();
       const tokens = done.usage?.total_tokens || 0;
       place.say(t("chat.done", { model, seconds: number((done.response_time_ms || 0) / 1000, 1), tokens, price: usd(price("chat_token", tokens)) }));
-      if (isNew) showList();
+      if (chatId && !list.querySelector("[aria-current]")) showList();
     } catch (error) {
       line.show();
       if (!text && !calls.length) line.remove();
       if (!aborted(error)) throw error;
+      before.push(...messages, ...(text ? [{ role: "assistant", content: text }] : []));
       place.say(t("chat.stopped"));
     } finally {
       stop = null;
@@ -164,11 +165,14 @@ export function conversation() {
   };
 
   const open = async (chat, at = 0) => {
-    if (stop) stop();
+    if (stop && !at) stop();
+    opened += 1;
+    const mine = opened;
     try {
       const first = await ask(`/chats/${chat.chat_id}?limit=${PAGE}`);
       const last = at || first.pagination.pages || 1;
       const shown = last === 1 ? first : await ask(`/chats/${chat.chat_id}?limit=${PAGE}&page=${last}`);
+      if (mine !== opened) return;
       if (!at) {
         reset();
         chatId = chat.chat_id;
@@ -186,7 +190,7 @@ export function conversation() {
       mark();
       if (!at) message.focus();
     } catch (error) {
-      fail(error, () => open(chat, at), chat.chat_id);
+      if (mine === opened) fail(error, () => open(chat, at), chat.chat_id);
     }
   };
   const row = (chat) => {
@@ -220,8 +224,8 @@ export function conversation() {
     message.focus();
   }, { icon: "plus", id: "chat-new" });
 
-  message.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  onEnter(message, (event) => {
+    if (event.shiftKey) return;
     event.preventDefault();
     if (!stop) submit();
   });

@@ -16,9 +16,12 @@ export function chatSettings({ saves }) {
   const save = check(t("chat.save"), { checked: saves, disabled: !saves });
   const chooser = field(t("word.model"), model);
   const about = h("span", { id: "chat-model-about" });
-  const tell = () => tellModel(about, model).catch(() => {});
+  const tell = () => tellModel(about, model);
   model.addEventListener("change", tell);
-  fillModels(model).then(() => { chooser.hidden = model.options.length < 3; }, () => {}).then(tell); // the default and others
+  fillModels(model, () => {
+    chooser.hidden = model.options.length < 3; // the default and others
+    tell();
+  });
 
   const made = folded(t("word.options"),
     field(t("chat.system"), system, { hint: t("chat.system_hint") }),

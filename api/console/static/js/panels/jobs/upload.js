@@ -101,7 +101,8 @@ export function partialUpload(id, facts, file, onchange) {
     onchange();
   };
   const send = async (signal) => {
-    const { received, status } = await ask(`/jobs/${id}`, { signal });
+    const read = () => ask(`/jobs/${id}`, { signal });
+    const { received, status } = await read();
     if (status !== "uploading") return; // the answer to the last part was lost
     const missing = Array.from({ length: parts }, (_, at) => at + 1).filter((number) => !received.includes(number));
     for (const [at, number] of missing.entries()) {
@@ -109,6 +110,7 @@ export function partialUpload(id, facts, file, onchange) {
       const onProgress = (share) => tell("sending", (parts - missing.length + at + share) / parts);
       const put = () => upload(`/jobs/${id}/parts/${number}`, formOf({}, ["audio", piece]), { method: "PUT", signal, onProgress, onWait: () => tell("waiting") });
       await put().catch(async (error) => {
+        if (error.status === 400 && (await read()).status !== "uploading") return; // it arrived before its answer was lost
         if (!error.wait) throw error;
         tell("waiting"); // too many requests a minute
         await new Promise((resolve) => setTimeout(resolve, error.wait * 1000));

@@ -6,7 +6,7 @@ import { day, t } from "../../i18n.js";
 import { limits } from "../../session.js";
 import { setting } from "../../store.js";
 import { act, button, card, check, chosenIn, confirmed, download, explained, field, fileName, filePicker, form, h, iconButton, keepFromLoss, removed, select, shownBy, status, submitButton, table } from "../../ui.js";
-import { changed, refreshCredit, sharedList, voiceLanguages } from "../../work.js";
+import { changed, refreshCredit, sharedList, soon, voiceLanguages } from "../../work.js";
 import { escaped } from "./markup.js";
 
 const SHOWN = 200; // entries shown at once; a search finds the others
@@ -198,7 +198,7 @@ export function pronunciations() {
   const editor = h("section.card.editor", { "aria-label": t("pronunciations.editor"), hidden: true },
     heading, h("div.fields", field(t("word.name"), name), versions),
     entry, finder, rows, h("div.actions", store, button(t("action.close"), async () => (await leaving()) && shut()), saved), place);
-  sharedList("voices").then((all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))), () => {});
+  soon(() => sharedList("voices"), (all) => language.append(...voiceLanguages(all).map(([code, text]) => new Option(text, code))));
 
   const made = h("div.columns.wide-right",
     card(t("pronunciations.title"), h("p.hint", t("pronunciations.about")), h("div.actions", fresh, bring), listed, h("p.empty.none", t("pronunciations.none")), list,

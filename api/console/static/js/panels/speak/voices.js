@@ -125,6 +125,6 @@ export function voicePicker({ place, onchange = () => {}, isLibrary = false }) {
     search.focus({ preventScroll: true });
     made.closest("section").scrollIntoView({ block: "nearest" });
   };
-  made.ready = follow("voices", fill, place.fail);
+  made.ready = follow("voices", fill, place);
   return made;
 }

@@ -120,7 +120,7 @@ export default {
   "hooks.resent": "{event} will be sent again.",
   "hooks.verify": "Verify messages",
   "hooks.verify_about": "Messages follow the Standard Webhooks specification, so the libraries standardwebhooks and svix can verify them.",
-  "hooks.verify_guide": "A complete receiver, also without a library",
+  "hooks.verify_guide": "A complete receiver, with or without a library",
 
   "settings.profile": "Profile",
   "settings.company": "Company",

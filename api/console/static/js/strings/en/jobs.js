@@ -17,7 +17,7 @@ export default {
   "jobs.document_too_large": "The file {name} is too large: a text may have at most {mb} MB, including its pictures.",
   "jobs.other_file": "The file {name} is not the file whose upload began. Choose {wanted}, unchanged.",
   "jobs.about.transcription.free": "{length} of audio.",
-  "jobs.about.transcription": "{length} of audio cost about {price}. The price is held when the work begins, and only audio that is transcribed is charged.",
+  "jobs.about.transcription": "{length} of audio costs about {price}. The price is held when the work begins, and only audio that is transcribed is charged.",
   "jobs.about.speech.free": "{chosen} of {all} chapters: {length} of audio.",
   "jobs.about.speech": "{chosen} of {all} chapters: {length} of audio, {characters} characters, at most {price}. The price is held when the work begins, and only text that is spoken is charged.",
   "jobs.chapters": "What is read",

@@ -1,0 +1,53 @@
+"""English words with two pronunciations: the words around them tell which one is meant."""
+
+from collections.abc import Sequence
+
+from hibari.g2p import G2P
+from hibari.g2p.token import Tok
+
+from configs.load import load_yaml
+from configs.schema.homographs import Homographs, Rule
+
+_WORDS = load_yaml(Homographs, "english_homographs").words
+_ENDS = frozenset(".!?…")  # signs that end a sentence
+
+
+class ContextG2P(G2P):  # type: ignore[misc]  # the library has no types
+    """Text to phonemes, with the rules of `configs/english_homographs.yaml`."""
+
+    def tokenize(self, text: str) -> list[Tok]:
+        """Splits a text; homographs that a rule decides have its tag or phonemes."""
+        tokens: list[Tok] = super().tokenize(text)
+        words = [token.text.lower() for token in tokens]
+        for place, word in enumerate(words):
+            if rules := _WORDS.get(word):
+                self._decide(tokens[place], rules, *_around(words, place))
+        return tokens
+
+    def _decide(
+        self, token: Tok, rules: tuple[Rule, ...], before: Sequence[str], after: Sequence[str]
+    ) -> None:
+        rule = next((rule for rule in rules if _matches(rule, token, before, after)), None)
+        if rule is None:
+            return
+        token.tag = rule.tag or token.tag
+        if rule.phonemes:
+            token.phonemes = (self.british and rule.british) or rule.phonemes
+            token.rating = 5  # the library's value for a given pronunciation
+
+
+def _around(words: Sequence[str], place: int) -> tuple[Sequence[str], Sequence[str]]:
+    """The words of the sentence before and after a place; the sign that ends it belongs to it."""
+    begin = next((at + 1 for at in range(place - 1, -1, -1) if words[at] in _ENDS), 0)
+    end = next((at + 1 for at in range(place, len(words)) if words[at] in _ENDS), len(words))
+    return words[begin:place], words[place + 1 : end]
+
+
+def _matches(rule: Rule, token: Tok, before: Sequence[str], after: Sequence[str]) -> bool:
+    return (
+        (not rule.tags or token.tag in rule.tags)
+        and (not rule.before or (before[-1] if before else "^") in rule.before)
+        and (not rule.after or (after[0] if after else "$") in rule.after)
+        and (not rule.cased or token.text[0].isupper())
+        and not (rule.near and rule.near.isdisjoint(before) and rule.near.isdisjoint(after))
+    )
