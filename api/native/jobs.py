@@ -41,7 +41,7 @@ routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("an
 CONFIG = load_yaml(JobsConfig, "jobs")
 PUBLIC_STATUSES = {"fetching": "processing", "cancelling": "processing"}
 LEAST_MS = 1000  # minimum audio to pay for while the length of a recording is unknown
-UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
+UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20, alternative="; send it in `parts`")
 PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
 RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} MB and "
