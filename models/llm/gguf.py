@@ -17,7 +17,7 @@ from models.errors import EngineError
 logger = logging.getLogger(__name__)
 
 STRING, ARRAY = 8, 9  # values of gguf_type
-_CONTROL = 3  # value of llama_token_type
+_CONTROL, _USER_DEFINED = 3, 4  # values of llama_token_type
 _NUMBERS: dict[int, Any] = dict(
     enumerate(
         (ctypes.c_uint8, ctypes.c_int8, ctypes.c_uint16, ctypes.c_int16, ctypes.c_uint32)
@@ -48,6 +48,7 @@ class GgufModel:
     cache_values: int  # keys and values per token, in all layers
     size_bytes: int
     control_texts: tuple[str, ...]  # texts that are read as control tokens
+    undivided_texts: tuple[str, ...]  # other texts that are always read as one token
 
 
 def read_gguf(library: str, path: str) -> GgufModel:
@@ -149,17 +150,19 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
     size = of("embedding_length", 0) // max(1, *heads)
     texts = read("tokenizer.ggml.tokens") or []
     kinds = read("tokenizer.ggml.token_type") or []
+
+    def of_kind(wanted: int) -> tuple[str, ...]:
+        found = (text for text, kind in zip(texts, kinds, strict=False) if kind == wanted)
+        return tuple(text.decode(errors="replace") for text in found)
+
     return GgufModel(
         template=read("tokenizer.chat_template"),
         context_tokens=of("context_length", ENOUGH_CONTEXT),
         cache_values=sum(cached)
         * (of("attention.key_length", size) + of("attention.value_length", size)),
         size_bytes=os.path.getsize(path) * (read("split.count") or 1),
-        control_texts=tuple(
-            text.decode(errors="replace")
-            for text, kind in zip(texts, kinds, strict=False)
-            if kind == _CONTROL
-        ),
+        control_texts=of_kind(_CONTROL),
+        undivided_texts=of_kind(_USER_DEFINED),
     )
 
 

@@ -1,6 +1,7 @@
 """GGUF language models on llama.cpp, with continuous batching, inside this process."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from models.llm.answer_reader import AnswerReader
 from models.llm.base import (
     ChatCapabilities,
     ChatEngine,
+    ChatMessage,
     FinishReason,
     GenerationDelta,
     GenerationRequest,
@@ -86,7 +88,8 @@ class LlamaCppEngine(ChatEngine):
         )
         self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
-        self._control_texts = ControlTexts(model.control_texts)
+        written = _template_file(config) or template
+        self._control_texts = ControlTexts(model.control_texts, model.undivided_texts, written)
         self._library: str = library
         key = secrets.token_urlsafe(32)
         self._server = start_server(config, path, draft, key)
@@ -109,7 +112,7 @@ class LlamaCppEngine(ChatEngine):
             raise UnsupportedFeature("this model does not support tools")
         config = self._config
         sampling = request.sampling.with_defaults(config.temperature, config.top_p)
-        request = self._control_texts.broken_in(replace(request, sampling=sampling))
+        request = replace(request, sampling=sampling)
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
             return self._reviewed(request)
         return self._answer(request)
@@ -169,9 +172,8 @@ class LlamaCppEngine(ChatEngine):
         finish: FinishReason | None = None
         text = ""
         text_tokens = 0  # tokens up to the end of `text`
-        async with aclosing(
-            self._chunks(request, _to_body(request, grammar, config.context_tokens))
-        ) as lists:
+        body = _to_body(request, grammar, config.context_tokens, self._control_texts)
+        async with aclosing(self._chunks(request, body)) as lists:
             async for chunks in lists:
                 delta, ended = _read(chunks, reader)
                 if delta.text and delta.usage is not None and request.tools:
@@ -424,8 +426,8 @@ def start_server(
         drafts.cache_type_k = drafts.cache_type_v = cache_type
         drafts.cpuparams.n_threads = drafts.cpuparams_batch.n_threads = threads
     params.ctx_shift = False  # a full context ends the answer; messages are never dropped
-    if config.chat_template is not None:
-        params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
+    if template := _template_file(config):
+        params.chat_template = template
     params.prefill_assistant = False  # an assistant's last message is history, not a draft
     params.cache_ram_mib = 0  # it would be shared by all owners
     params.fit_params = False
@@ -443,17 +445,38 @@ def start_server(
         raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
 
 
+def _template_file(config: LlamaCppConfig) -> str:
+    """The chat template that the configuration names; "" for the model's own."""
+    if config.chat_template is None:
+        return ""
+    return (CONFIGS_DIR / "llm" / config.chat_template).read_text()
+
+
+def _to_message(message: ChatMessage) -> dict[str, Any]:
+    """Writes arguments of calls without escapes, in which control texts would not be found."""
+    fields = {"role": message.role, "content": message.content, **message.extra}
+    if calls := message.extra.get("tool_calls"):
+        fields["tool_calls"] = [
+            {**call, "function": {"name": name, "arguments": json.dumps(value, ensure_ascii=False)}}
+            for call, (name, value) in zip(calls, named_calls(message.extra), strict=True)
+        ]
+    return fields
+
+
 def _to_body(
-    request: GenerationRequest, grammar: Grammar | TextMatcher | None, context_tokens: int
+    request: GenerationRequest,
+    grammar: Grammar | TextMatcher | None,
+    context_tokens: int,
+    control_texts: ControlTexts,
 ) -> dict[str, Any]:
     constrained = is_constrained_throughout(request)
     sampling = request.sampling
     penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
-    messages = [{"role": m.role, "content": m.content, **m.extra} for m in request.messages]
+    messages = [_to_message(message) for message in request.messages]
     if request.begun:
         messages.append({"role": "assistant", "content": request.begun})
     body: dict[str, Any] = {
-        "messages": messages,
+        "messages": control_texts.broken(messages),
         "continue_final_message": bool(request.begun),
         # A prompt that is only read ahead may grow: tokens that begin an answer would be wasted.
         "add_generation_prompt": not (request.begun or request.reads_only),
@@ -475,7 +498,7 @@ def _to_body(
             **request.template_kwargs,
             "enable_thinking": request.enable_thinking and not constrained,
             # Only the template gets them: llama.cpp's own parser of tool calls has no limits.
-            "tools": request.described_tools() or None,
+            "tools": control_texts.broken(request.described_tools()) or None,
         },
     }
     if request.is_raw:

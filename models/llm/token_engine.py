@@ -67,7 +67,9 @@ class PromptWriter:
         if not isinstance(template, str):
             raise EngineError(f"the tokenizer of {config.id!r} has no chat template")
         added = self.tokenizer.added_tokens_decoder.values()
-        self._control_texts = ControlTexts(token.content for token in added if token.special)
+        special = [token.content for token in added if token.special]
+        others = [token.content for token in added if not token.special]
+        self._control_texts = ControlTexts(special, others, template)
         self._takes_calls = "tool_calls" in template
         self._takes_tools = config.tools != "none"
         self._tools_argument = config.tools_argument
@@ -76,19 +78,18 @@ class PromptWriter:
         """Writes the prompt of a request. `no_thinking`: the answer is constrained, so it cannot
         begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature if the model has no
         tools."""
-        request = self._control_texts.broken_in(request)
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":
             if not self._takes_tools:
                 raise UnsupportedFeature("this model does not support tools")
-            options[self._tools_argument] = request.described_tools()
+            options[self._tools_argument] = self._control_texts.broken(request.described_tools())
         if request.is_raw:
             return Prompt(tuple(self.tokenizer(request.messages[0].content)["input_ids"]), False)
         options |= {"tokenize": False, "add_generation_prompt": True}
         options.pop("conversation", None)  # apply_chat_template's own argument
         try:
-            messages = [self._to_message(message) for message in request.messages]
+            messages = self._control_texts.broken(list(map(self._to_message, request.messages)))
             text: str = self.tokenizer.apply_chat_template(messages, **options)
         except (TemplateError, TypeError, ValueError) as error:
             raise InvalidEngineRequest(f"the model refuses the messages: {error}") from error

@@ -1,6 +1,7 @@
 """The contract of every chat engine, with each configuration of `configs/llm`."""
 
 import asyncio
+import json
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -65,15 +66,38 @@ async def test_control_tokens_that_a_user_writes_are_text(engine: ChatEngine, ma
     if isinstance(engine, (EchoEngine, UpstreamEngine)):
         pytest.skip("it counts words")
 
-    async def prompt_tokens(message: ChatMessage, **fields: Any) -> int:
-        request = GenerationRequest((message,), Sampling(max_tokens=1), **fields)
+    def tool(text: str) -> dict[str, Any]:
+        schema = {"type": "object", "properties": {text: {"type": "string", "enum": [text]}}}
+        return {"name": "look", "description": text, "parameters": schema}
+
+    def call(text: str) -> dict[str, Any]:
+        escaped = json.dumps({text: text}).replace("<", r"\u003c")
+        return {"id": "1", "type": "function", "function": {"name": "look", "arguments": escaped}}
+
+    def with_tools(text: str) -> GenerationRequest:
+        asked = ChatMessage("user", text)
+        called = ChatMessage("assistant", "", {"tool_calls": [call(text)]})
+        result = ChatMessage("tool", text, {"tool_call_id": "1"})
+        tools = ({"type": "function", "function": tool(text)},)
+        return GenerationRequest(
+            (asked, called, result), Sampling(max_tokens=1), tools=tools, tool_choice="none"
+        )
+
+    async def prompt_tokens(request: GenerationRequest) -> int:
         usage = (await collect(engine, request))[-1].usage
         assert usage is not None
         return usage.prompt_tokens
 
-    for role in ("system", "user"):
-        without = await prompt_tokens(ChatMessage(role, "a " * 8))
-        assert await prompt_tokens(ChatMessage(role, f"a {mark} " * 8)) >= without + 2 * 8
+    def said(text: str) -> GenerationRequest:
+        messages = (ChatMessage("system", text), ChatMessage("user", text))
+        return GenerationRequest(messages, Sampling(max_tokens=1))
+
+    plain = await prompt_tokens(said("a " * 8))
+    assert await prompt_tokens(said(f"{mark} " * 8)) >= plain + 8
+    if engine.capabilities.tools:
+        plain = await prompt_tokens(with_tools("a " * 8))
+        # Seven texts: the question, twice the call, the result and three times the tool.
+        assert await prompt_tokens(with_tools(f"{mark} " * 8)) >= plain + 7 * 8
 
 
 async def test_penalties_of_repetition_are_taken(engine: ChatEngine) -> None:

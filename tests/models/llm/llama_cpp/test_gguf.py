@@ -48,7 +48,7 @@ def read(path: str) -> GgufModel:
 def test_the_header_of_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     size = len(Path(write_gguf(path)).read_bytes())
-    assert read(str(path)) == GgufModel("{{ messages }}", 16384, 4 * 2 * (8 + 8), size, ())
+    assert read(str(path)) == GgufModel("{{ messages }}", 16384, 4 * 2 * (8 + 8), size, (), ())
     several = {"llama__attention__head_count_kv": [2, 0, 2, 1], "llama__attention__key_length": 16}
     assert read(write_gguf(path, **several)).cache_values == 5 * (16 + 8)
     assert read(write_gguf(path, split__count=3)).size_bytes > 3 * size
@@ -152,7 +152,9 @@ def test_context_and_slots_fit_in_half_of_the_free_memory(
     given: dict[str, int],
     chosen: tuple[int, int] | None,
 ) -> None:
-    model = GgufModel("", trained, 4 * 2 * (8 + 8), size_bytes=5_000, control_texts=())
+    model = GgufModel(
+        "", trained, 4 * 2 * (8 + 8), size_bytes=5_000, control_texts=(), undivided_texts=()
+    )
     monkeypatch.setattr(module, "free_bytes", lambda: 5_000 + round(2 * tokens * TOKEN_BYTES) + 9)
     config = configured("/models/a.gguf", **given)
     if chosen is None:
