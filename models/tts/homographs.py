@@ -1,5 +1,6 @@
 """English words with two pronunciations: the words around them tell which one is meant."""
 
+import re
 from collections.abc import Sequence
 
 from hibari.g2p import G2P
@@ -10,6 +11,9 @@ from configs.schema.homographs import Homographs, Rule
 
 _WORDS = load_yaml(Homographs, "english_homographs").words
 _ENDS = frozenset(".!?…")  # signs that end a sentence
+# Opening quotation marks of direct speech. The tagger takes them for nouns, and then "Excuse" in
+# "Excuse me" for a name; the speech is tagged as a sentence of its own.
+_SPEECH = re.compile(r"""(?:^|(?<=[,:;.!?…"”]\s))["“](?=[A-Z][\w'’ ])""", re.MULTILINE)
 
 
 class ContextG2P(G2P):  # type: ignore[misc]  # the library has no types
@@ -17,8 +21,10 @@ class ContextG2P(G2P):  # type: ignore[misc]  # the library has no types
 
     def tokenize(self, text: str) -> list[Tok]:
         """Splits a text; homographs that a rule decides have its tag or phonemes."""
-        tokens: list[Tok] = super().tokenize(text)
-        words = [token.text.lower() for token in tokens]
+        tokens: list[Tok] = []
+        for part in _SPEECH.split(text):
+            tokens += super().tokenize(part)
+        words = _words(tokens)
         for place, word in enumerate(words):
             if rules := _WORDS.get(word):
                 self._decide(tokens[place], rules, *_around(words, place))
@@ -34,6 +40,12 @@ class ContextG2P(G2P):  # type: ignore[misc]  # the library has no types
         if rule.phonemes:
             token.phonemes = (self.british and rule.british) or rule.phonemes
             token.rating = 5  # the library's value for a given pronunciation
+
+
+def _words(tokens: Sequence[Tok]) -> list[str]:
+    """The tokens in lower case; "n't" is its own token, and here "have", "haven't"."""
+    words = [token.text.lower().replace("’", "'") for token in tokens]
+    return [words[at - 1] + word if word == "n't" else word for at, word in enumerate(words)]
 
 
 def _around(words: Sequence[str], place: int) -> tuple[Sequence[str], Sequence[str]]:

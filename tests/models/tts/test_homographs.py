@@ -66,10 +66,299 @@ SENTENCES = {
     "sˈAk": ["Do it for my [sake]."],
 }
 
+# Everyday sentences that look alike, or that the tagger or an earlier rule misread.
+LOOK_ALIKES = {
+    "bˈæs": [
+        "I had the sea [bass] with lemon butter.",
+        "We caught three [bass] before lunch.",
+        "That's the biggest [bass] I've ever caught.",
+        "They stock the pond with [bass].",
+    ],
+    "ɹəzˈum": [
+        "[Resume] cooking over a low heat.",
+    ],
+    "mObˈil": [
+        "He was born in [Mobile].",
+    ],
+    "pˈAsti": [
+        "His face was [pasty] and thin.",
+        "My skin goes so [pasty] in winter.",
+    ],
+    "dəfjˈuz": [
+        "Candles [diffuse] a soft light.",
+    ],
+    "səbˈɔɹdnAt": [
+        "I refuse to [subordinate] myself to anyone.",
+    ],
+    "nˈɛsᵊl": [
+        "[Nestle] the eggs in the sauce.",
+    ],
+    "ɹˈW": [
+        "We had a blazing [row] about money.",
+    ],
+    "lˈid": [
+        "The roof gave us a [lead] of three points.",
+    ],
+    "wˈund": [
+        "He had a [wound] on his arm.",
+        "The [wound] up his arm had healed.",
+    ],
+    "bˈAs": [
+        "I caught the [bass] player's eye.",
+        "Catch our new [bass] player live.",
+    ],
+    "bˈO": [
+        "He gave her a little [bow] for her hair.",
+        "Mum made me a little [bow].",
+        "She drew her [bow] and fired.",
+    ],
+    "ˈɑbʤəkt": [
+        "It moves from object to [object].",
+    ],
+    "ɹˈO": [
+        "Delete the [row] about sales.",
+        "Tell me about the [row] over there.",
+        "I read the [row] about costs twice.",
+    ],
+    "jˈuzd": [
+        "It's not [used] to store food.",
+    ],
+    "kˈɛltɪk": [
+        "It's a [Celtic] festival for music fans.",
+    ],
+    "ɹˈɛd": [
+        "I haven't [read] the attachment.",
+    ],
+    "kˈɑntɛnt": [
+        "This isn't [content], it's spam.",
+    ],
+    "bˈAsᵻz": [
+        "The army has two [bases] here.",
+    ],
+    "əbʤˈɛkt": [
+        "I [object], Your Honour!",
+    ],
+    "kəntˈɛnt": [
+        "He slept to his heart's [content].",
+    ],
+    "bˈW": [
+        "She gave a small [bow].",
+    ],
+    "tˈɛɹ": [
+        "He's got a muscle [tear] and will be out for six weeks.",
+    ],
+    "lˈɛd": [
+        "The [lead] pipes had to go.",
+    ],
+    "ˈæksᵻz": [
+        "The firemen broke down the door with [axes].",
+    ],
+    "jˈust": [
+        "We aren't [used] to this.",
+    ],
+    "pɹəʤˈɛkt": [
+        "They [project] the film onto a sheet.",
+    ],
+    "ɹˈɛzəmA": [
+        "That's going on my [resume].",
+    ],
+    "əbjˈuz": [
+        "People who [abuse] animals should go to prison.",
+    ],
+    "tˈɛɹz": [
+        "Cheap paper [tears] easily.",
+    ],
+    "ʤˈOb": [
+        "She has the patience of [Job].",
+    ],
+    "mˈOpɛd": [
+        "A [moped] nearly hit me.",
+    ],
+    "bˈWd": [
+        "We [bowed] to pressure.",
+    ],
+    "mInˈut;": [
+        "The flat is [minute]; you can't swing a cat.",
+    ],
+    "ɹˈikWnt": [
+        "The losing side demanded a [recount].",
+    ],
+    "sˈɛltɪk": [
+        "[Celtic] won the match on Saturday.",
+    ],
+    "ˈAʤɪd": [
+        "An [aged] man opened the door.",
+    ],
+    "sˈɑki": [
+        "I've never tried [sake] before.",
+    ],
+    "pɹətˈɛst": [
+        "I must [protest]!",
+    ],
+    "bəlˈʌvᵻd": [
+        "It's one of our most [beloved] songs.",
+    ],
+    "blˈɛsᵻd": [
+        "I clean it every [blessed] day.",
+    ],
+    "kəntɹˈæst": [
+        "[Contrast] that with my day.",
+    ],
+    "ɹˈid": [
+        "If you [read] fast, you'll finish tonight.",
+    ],
+    "pˈʌTɪŋ": [
+        "He missed from six feet, and his [putting] let him down all day.",
+    ],
+    "slˈW": [
+        "Does this train stop at [Slough]?",
+    ],
+    "əbʤˈɛkts": [
+        "He [objects] to being called old.",
+    ],
+    "kˈɜɹst": [
+        "He [cursed] under his breath.",
+    ],
+    "ɪkspˈɔɹt": [
+        "[Export] your photos before you delete the app.",
+    ],
+    "hˈWzᵻz": [
+        "The [houses] are all the same.",
+    ],
+    "dəzˈɜɹts": [
+        "He got his just [deserts].",
+    ],
+    "klˈOz": [
+        "The show came to a [close] at midnight.",
+    ],
+    "kɹˈʊkɪd": [
+        "He has [crooked] teeth.",
+    ],
+    "ɹˈɛdɪŋ": [
+        "I work in [Reading], not London.",
+    ],
+    "lˈIv": [
+        "The band sounds even better [live].",
+    ],
+    "nˈis": [
+        "They have a flat in [Nice].",
+    ],
+    "ˈɪnvɜɹt": [
+        "Use [invert] sugar for the syrup.",
+    ],
+    "dəfjˈus": [
+        "The light here is soft and [diffuse].",
+    ],
+    "mˈObᵊl": [
+        "Do you have the [Mobile] app?",
+    ],
+    "lˈɪv": [
+        "“[Live] a little,” he said.",
+    ],
+    "lˈɪvz": [
+        "My mum [lives] in York.",
+    ],
+    "ˈʌpsɛt": [
+        "It was an [upset] in the cup.",
+    ],
+    "tˈɪɹ": [
+        "My eyes [tear] up when I chop onions.",
+    ],
+    "nˈɛslA": [
+        "It's a [Nestle] chocolate bar.",
+    ],
+    "ɪkskjˈuz": [
+        "“[Excuse] me?”",
+    ],
+    "ɹˈɛzəmAz": [
+        "We got two hundred [resumes] for the job.",
+    ],
+    "ˈɪmplænt": [
+        "He's got a cochlear [implant].",
+    ],
+    "kənvˈɜɹs": [
+        "They can [converse] in three languages.",
+    ],
+    "ɹˈiʤɛkt": [
+        "It's a [reject], so it was cheap.",
+    ],
+    "dəlˈɪbəɹət": [
+        "Was it [deliberate]?",
+    ],
+    "ɪnkɹˈis": [
+        "They want to [increase] the rent.",
+    ],
+    "nˈIs": [
+        "[Nice] is not the word.",
+    ],
+    "ˈɛstəmAt": [
+        "They [estimate] that it will cost a million.",
+    ],
+    "wˈɪndz": [
+        "Strong [winds] are expected.",
+    ],
+    "lˈæmənAt": [
+        "I want to [laminate] the menu.",
+    ],
+    "pˈOlɪʃ": [
+        "Do you speak [Polish]?",
+    ],
+    "ɹəfjˈuz": [
+        "I [refuse] to answer that.",
+    ],
+    "lˈɜɹnd": [
+        "You live and learn, and I've [learned].",
+    ],
+    "blˈɛst": [
+        "We are [blessed] with good weather.",
+    ],
+    "klˈOs": [
+        "They live in a little [close] off the High Street.",
+    ],
+    "ʤˈɑb": [
+        "It's not my [job] to clean up after you.",
+    ],
+    "mˈOpt": [
+        "I [moped] about it for weeks.",
+    ],
+    "əbjˈus": [
+        "He shouted [abuse] at the referee.",
+    ],
+    "pˈɑlɪʃ": [
+        "Where's the furniture [polish]?",
+    ],
+    "əfˈɪliət": [
+        "The firm has an [affiliate] in Japan.",
+    ],
+    "ˈɛstəmAts": [
+        "He [estimates] the cost at a thousand.",
+    ],
+    "pˈʊTɪŋ": [
+        "Thanks for [putting] me up last night.",
+    ],
+    "kOˈɔɹdənAt": [
+        "We need to [coordinate] our diaries.",
+    ],
+    "pˈæsti": [
+        "I could eat another [pasty].",
+    ],
+    "pɹˈɛdəkət": [
+        "A sentence has a subject and a [predicate].",
+    ],
+    "ˈɔltəɹnət": [
+        "We meet on [alternate] Mondays.",
+    ],
+}
+
 
 @pytest.mark.parametrize(
     ("sentence", "phonemes"),
-    [(text, phonemes) for phonemes, texts in SENTENCES.items() for text in texts],
+    [
+        (text, phonemes)
+        for table in (SENTENCES, LOOK_ALIKES)
+        for phonemes, texts in table.items()
+        for text in texts
+    ],
 )
 def test_the_words_around_a_homograph_decide_its_pronunciation(
     sentence: str, phonemes: str
@@ -89,3 +378,13 @@ def test_british_voices_read_homographs_with_british_vowels() -> None:
     assert "bˈAs" in BRITISH("She plays bass guitar.")
     assert "ɪkspˈɔːt" in BRITISH("You can export it.")
     assert "ɹˈɛzjʊmˌA" in BRITISH("My resume is attached.")
+
+
+@pytest.mark.parametrize("quote", ['"{}"', "“{}”", "He said, “{}”"])
+def test_direct_speech_is_read_like_the_sentence_alone(quote: str) -> None:
+    for speech in ("Excuse me.", "Tear it up.", "Use it."):
+        assert READ(speech) in READ(quote.format(speech))
+
+
+def test_a_curly_apostrophe_is_like_a_straight_one() -> None:
+    assert READ("I haven’t read it.") == READ("I haven't read it.")
