@@ -62,6 +62,8 @@ class SampleRules(StrictModel):
     min_snr_db: float
     max_clipped_share: float = Field(ge=0, le=1)  # share of clipped samples of a file
     min_level_dbfs: float = Field(le=0)  # level of the speech
+    # Power above the band of telephones, relative to the speech; None allows recordings of calls.
+    min_treble_db: float | None = None
     min_similarity: float = Field(ge=-1, le=1)  # cosine of a file with the most typical one
     min_piece_similarity: float = Field(ge=-1, le=1)  # cosine of each of its pieces with that file
 

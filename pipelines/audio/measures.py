@@ -1,5 +1,5 @@
-"""Measures of a recording: signal-to-noise ratio, level, clipping and pitch. The pitch is by
-autocorrelation normalised by that of the window (Boersma 1993)."""
+"""Measures of a recording: signal-to-noise ratio, level, clipping, treble and pitch. The pitch is
+by autocorrelation normalised by that of the window (Boersma 1993)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ MOST_SNR_DB = 80.0
 QUIET_FRAMES = 10  # so many frames without speech suffice to measure the noise
 SURELY_QUIET = 0.2  # probability of speech
 PEAK_SHARE = 0.98  # ratio of a clipped sample to the loudest
+TELEPHONE_HZ = 4_800  # telephones carry nothing above, with a margin for the filters of resamplers
+TREBLE_WINDOW = 512
+TREBLE_PERCENTILE = 95  # the frames of hissing consonants
 PITCH_HZ = (60.0, 400.0)
 PITCH_WINDOW = 1024
 MOST_PITCH_FRAMES = 1000
@@ -65,6 +68,16 @@ def clipped_share(pcm: Pcm) -> float:
     if peak == 0.0:
         return 0.0
     return float((loud >= PEAK_SHARE * peak).mean())
+
+
+def treble_db(speech: Pcm) -> float:
+    """Measure the power above TELEPHONE_HZ in the frames that have most of it, in dB relative to
+    the mean power of the speech, float32 [n] at VAD_SAMPLE_RATE."""
+    frames = speech[: len(speech) // TREBLE_WINDOW * TREBLE_WINDOW].reshape(-1, TREBLE_WINDOW)
+    powers = np.square(np.abs(np.fft.rfft(frames * np.hanning(TREBLE_WINDOW)))) + SILENT
+    first = TELEPHONE_HZ * TREBLE_WINDOW // VAD_SAMPLE_RATE
+    treble = np.percentile(powers[:, first:].sum(axis=1), TREBLE_PERCENTILE)
+    return 10 * float(np.log10(treble / powers.sum(axis=1).mean()))
 
 
 def pitch_hz(speech: Pcm) -> float | None:

@@ -96,12 +96,23 @@ class SpeakerUtterance:
 def voice_of(pcm: Pcm, vad: VADEngine, encoder: SpeakerEncoder) -> Embedding | None:
     """Computes the voice of float32 [n] at 16 kHz; None unless one person speaks. Blocking."""
     segment = SpeechSegment(0, len(pcm))
-    frame = vad.capabilities.frame_samples
-    windows = voice_windows(spans_of(vad.probabilities(pcm), frame, segment))
-    embeddings = encoder.embed_pieces(pcm, windows)
+    spans = spans_of(vad.probabilities(pcm), vad.capabilities.frame_samples, segment)
+    voices = embedded(pcm, spans, encoder)
+    speakers = joined((), voices, MIN_NEW_S)
+    return mean_embedding(voices.embeddings) if len(speakers) == 1 else None
+
+
+def embedded(pcm: Pcm, spans: Spans, encoder: SpeakerEncoder) -> WindowEmbeddings:
+    """Embed windows of the spans of float32 [n] at 16 kHz. Blocking."""
+    windows = voice_windows(spans)
     places = np.array(windows).reshape(-1, 2) / VAD_SAMPLE_RATE
-    voices = joined((), WindowEmbeddings(places, embeddings), MIN_NEW_S)
-    return mean_embedding(embeddings) if len(voices) == 1 else None
+    return WindowEmbeddings(places, encoder.embed_pieces(pcm, windows))
+
+
+def speaker_count(speech: Pcm, encoder: SpeakerEncoder) -> int:
+    """Count the speakers with MIN_SPEAKER_S of speech, in float32 [n] at 16 kHz without pauses.
+    Blocking, about 0.3 s for 30 s."""
+    return len(joined((), embedded(speech, ((0, len(speech)),), encoder), MIN_SPEAKER_S))
 
 
 def voice_windows(spans: Spans) -> Spans:

@@ -17,8 +17,18 @@ from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio, head_of, sniff
 from pipelines.audio.decode.stream import as_wav
-from pipelines.audio.measures import clipped_share, level_dbfs, pitch_hz, snr_db, speech_only
+from pipelines.audio.levels import levelled
+from pipelines.audio.measures import (
+    TELEPHONE_HZ,
+    clipped_share,
+    level_dbfs,
+    pitch_hz,
+    snr_db,
+    speech_only,
+    treble_db,
+)
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
+from pipelines.stt.diarization import speaker_count
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders
@@ -28,6 +38,7 @@ EXCERPT_S = 20.0  # speech for language detection
 PITCH_S = 30.0  # speech of each file for the pitch
 OPENING_S = 30.0
 CUT_HZ = 24_000  # sample rate of recordings that are cut
+SEVERAL_SPEAKERS = "files: {!r} seems to hold more than one speaker; all files must be of one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +191,7 @@ class SampleChecker:
         """Measure a file; blocking, about 0.3 s for a minute of audio."""
         pcm = audio.pcm
         rules, name = self.rules, file.name
-        probabilities = self.vad.probabilities(pcm)
+        probabilities = self.vad.probabilities(levelled(pcm)[0])
         is_speech = probabilities >= rules.speech_threshold
         speech = speech_only(pcm, is_speech, self.vad.capabilities.frame_samples)
         share = len(speech) / len(pcm)
@@ -191,7 +202,10 @@ class SampleChecker:
             )
         level = level_dbfs(speech)
         if level < rules.min_level_dbfs:
-            raise InvalidAudio(f"files: {name!r} is too quiet: its speech is at {level:.0f} dBFS")
+            raise InvalidAudio(
+                f"files: {name!r} is too quiet: its speech is at {level:.0f} dBFS, and at least "
+                f"{rules.min_level_dbfs:g} are needed; record it nearer to the microphone"
+            )
         clipped = clipped_share(pcm)
         if clipped > rules.max_clipped_share:
             raise InvalidAudio(
@@ -204,6 +218,11 @@ class SampleChecker:
                 f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
                 f"{rules.min_snr_db:g} are needed"
             )
+        if rules.min_treble_db is not None and treble_db(speech) < rules.min_treble_db:
+            raise InvalidAudio(
+                f"files: {name!r} has no sound above {TELEPHONE_HZ} Hz, like a telephone "
+                "call, and a voice made from it would be muffled; record it at 16 kHz or more"
+            )
         sample = Sample(file, media_type, audio.duration_s, share, snr, level, clipped)
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
         return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
@@ -214,6 +233,9 @@ class SampleChecker:
         pieces = [encoder.embed_pieces(part.speech, _windows(part.speech)) for part in checked]
         names = [sample.sample.file.name for sample in checked]
         check_speakers(names, pieces, self.rules)
+        for part in checked:
+            if speaker_count(part.speech, encoder) > 1:
+                raise InvalidAudio(SEVERAL_SPEAKERS.format(part.sample.file.name))
         speech = np.concatenate([sample.speech for sample in checked])
         return CheckedSamples(
             samples=tuple(sample.sample for sample in checked),
@@ -241,7 +263,7 @@ def _cut(file: SampleFile, pcm: Pcm, count: int) -> list[SampleFile]:
 
 def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: SampleRules) -> None:
     """Compares all files with the one that is most similar to the others. `pieces` has the
-    embeddings of each file's pieces. Raises InvalidRequest."""
+    embeddings of each file's pieces. Raises InvalidRequest or InvalidAudio."""
     files = np.stack([mean_embedding(of_file) for of_file in pieces])
     typical = int((files @ files.T).sum(axis=1).argmax())
     likeness = files @ files[typical]
@@ -253,9 +275,7 @@ def check_speakers(names: Sequence[str], pieces: Sequence[Embeddings], rules: Sa
         )
     for name, of_file in zip(names, pieces, strict=True):
         if float((of_file @ files[typical]).min()) < rules.min_piece_similarity:
-            raise InvalidRequest(
-                f"files: {name!r} seems to hold more than one speaker; all files must be of one"
-            )
+            raise InvalidAudio(SEVERAL_SPEAKERS.format(name))
 
 
 def _formats(files: Sequence[SampleFile]) -> list[str]:

@@ -59,6 +59,7 @@ _PICTURES = frozenset((b"heic", b"heix", b"mif1", b"msf1", b"avif", b"avis", b"c
 # GStreamer ends the name by a zero.
 _WEBM = re.compile(rb"\x1a\x45\xdf\xa3.*?\x42\x82[\x84\x85]webm", re.DOTALL)
 _REFUSAL = "the file is not MP3, WAV, FLAC, OGG, M4A, WebM or AAC audio"
+_TEXT = f"{_REFUSAL}, but text, such as a web page"
 _TOO_MANY_LIVE = "too many streams in containers or Opus are open: send PCM, or try again later"
 
 
@@ -289,7 +290,9 @@ def sniff(head: bytes) -> AudioFormat:
         return "aac"  # ADTS
     if audio != head or _is_mp3_frame(head):
         return "mp3"
-    raise InvalidAudio(_REFUSAL if head else "the file is empty")
+    if not head:
+        raise InvalidAudio("the file is empty")
+    raise InvalidAudio(_TEXT if head.isascii() and b"\0" not in head else _REFUSAL)
 
 
 def _brands(head: bytes) -> Iterator[bytes]:

@@ -56,13 +56,18 @@ def clipped(pcm: Pcm) -> Pcm:
     return np.asarray(np.clip(pcm, -ceiling, ceiling) / ceiling * 0.9, np.float32)
 
 
-def wav(pcm: Pcm) -> bytes:
+def called(pcm: Pcm) -> Pcm:
+    """As a telephone call, which was then resampled."""
+    return resample(resample(pcm, RATE, 8000), 8000, RATE)
+
+
+def wav(*channels: Pcm) -> bytes:
     target = io.BytesIO()
     with wave.open(target, "wb") as file:
-        file.setnchannels(1)
+        file.setnchannels(len(channels))
         file.setsampwidth(2)
         file.setframerate(RATE)
-        file.writeframes(float_to_pcm16(pcm))
+        file.writeframes(float_to_pcm16(np.stack(channels, axis=1).ravel()))
     return target.getvalue()
 
 
