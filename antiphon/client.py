@@ -456,7 +456,7 @@ class _Operations:
         """
         wait_s: float | None = 0.5 * 2**attempt
         most = self.retries
-        if isinstance(failure, ServiceError) and failure.status == 409 and attempt:
+        if attempt and isinstance(failure, ServiceError) and failure.code == "idempotency_conflict":
             # The connection of an earlier attempt was lost, and the service still works on it.
             most = max(most, RUNNING_RETRIES)
         elif isinstance(failure, ServiceError):

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from telemetry import metrics
 
 MAX_KEY_LENGTH = 255
 MAX_PATH_LENGTH = 200
+RELEASE_S = 1.0  # a failed answer waits no longer for a database that hangs
 MAX_FORM_BYTES = 600 * 2**20  # above the limit of every route
 
 _KEY = re.compile(r"[\x21-\x7e][\x20-\x7e]*")
@@ -249,7 +250,9 @@ class _RecordedAnswer(Response):
     async def _end(self) -> None:
         self._ended = True
         if self._failed:  # a client may repeat the request as soon as it has the last part
-            await self._claim.release()
+            with suppress(TimeoutError):  # the release goes on
+                async with asyncio.timeout(RELEASE_S):
+                    await self._claim.release()
             return
         body = self._sent if self._keeps_body else None
         await self._claim.finish(self._status, self._kept_headers, body)

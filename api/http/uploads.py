@@ -100,6 +100,7 @@ class UploadLimits:
     max_fields: int = 20
     max_file_bytes: int = MAX_FILE_BYTES
     max_field_bytes: int = MAX_FIELD_BYTES
+    alternative: str = ""  # what to do with a larger file; ends the error
     # Fields that count as files even without a file name, as Go and `curl -F audio=<` send them.
     file_fields: Container[str] = FILE_FIELDS
 
@@ -379,7 +380,7 @@ def multipart_boundary(request: Request) -> bytes | None:
 
 
 def _too_large(limits: UploadLimits) -> ApiError:
-    message = f"a file is at most {limits.max_file_bytes >> 20} MB"
+    message = f"a file is at most {limits.max_file_bytes >> 20} MB{limits.alternative}"
     return ApiError("file_too_large", message, headers=CLOSE)
 
 

@@ -41,14 +41,17 @@ routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("an
 CONFIG = load_yaml(JobsConfig, "jobs")
 PUBLIC_STATUSES = {"fetching": "processing", "cancelling": "processing"}
 LEAST_MS = 1000  # minimum audio to pay for while the length of a recording is unknown
-UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20)
+UPLOAD = replace(LIMITS, max_file_bytes=CONFIG.upload_mb << 20, alternative="; send it in `parts`")
 PART = UploadLimits(max_file_bytes=CONFIG.part_mb << 20)
 DOCUMENT = UploadLimits(max_file_bytes=CONFIG.document_mb << 20)
 RECORDING = f"MP3, WAV, FLAC, OGG, M4A, AAC or WebM; at most {CONFIG.upload_mb} MB and "
 RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
-WARNINGS = "Names the chapters whose language their voice does not speak."
+WARNINGS = (
+    "Names the chapters whose language their voice does not speak, and the first page of an EPUB "
+    "that is missing or damaged."
+)
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
 
@@ -138,8 +141,8 @@ class ChapterEstimate(BaseModel):
     price: float = Field(description="Price in USD, at most.")
     estimated_seconds: float
     extra: bool = Field(
-        description="True for contents, copyright, index and the like, which listeners usually "
-        "leave out."
+        description="True for contents, copyright, licence, index and the like, which listeners "
+        "usually leave out."
     )
     chosen: bool = Field(description="True if a job with these `chapters` reads it.")
     language: str = Field(description="Language of the text, as an ISO 639-1 code.")
@@ -150,6 +153,9 @@ class ChapterEstimate(BaseModel):
 class LeftOutParts(Shown):
     notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
+    hidden: int = Field(
+        description="Elements with text that an EPUB hides, by an attribute or an inline style."
+    )
     page_numbers: int = Field(description="Lines of plain text that are page numbers.")
     front_matter: bool = Field(description="Metadata fields at the top of a Markdown file.")
 
@@ -311,7 +317,7 @@ async def speak_long(
         principal, operation, "speech", shown_name, options, details=details
     )
     titles = [chapter.title for chapter in book.chapters]
-    warnings = language_warnings(book.chapters, voices)
+    warnings = [*book.warnings, *language_warnings(book.chapters, voices)]
     return _shown(job, speech.jobs.costs(job), titles=titles, warnings=warnings)
 
 
@@ -353,6 +359,7 @@ async def estimate_speech(
         ]
 
     chapters = await to_thread.run_sync(estimates)
+    read_voices = [read_by[id(chapter)] for chapter in chosen.chapters]
     read = [chapter for chapter in chapters if chapter.chosen]
     return SpeechJobEstimate(
         title=fields.title or book.title,
@@ -362,7 +369,7 @@ async def estimate_speech(
         estimated_seconds=round(sum(chapter.estimated_seconds for chapter in read), 1),
         chapters=chapters,
         left_out=LeftOutParts.model_validate(book.left_out),
-        warnings=language_warnings(chosen.chapters, [read_by[id(c)] for c in chosen.chapters]),
+        warnings=[*book.warnings, *language_warnings(chosen.chapters, read_voices)],
     )
 
 
@@ -395,7 +402,7 @@ async def _voices(
     """Chooses the voice of a task and, for a book, the voice of each chapter."""
     voice = await first_voice(task, pipeline)
     is_named = bool(task.request.voice_id or task.request.voice)
-    return voice, await chapter_voices(book.chapters, pipeline, voice, is_named=is_named)
+    return voice, await chapter_voices(book, pipeline, voice, is_named=is_named)
 
 
 @router.get("/jobs", summary="List jobs")

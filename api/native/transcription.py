@@ -24,7 +24,7 @@ from models.stt.options import (
     RecognitionOptions,
     TranscriptStyle,
 )
-from pipelines.stt.file import FileTranscript
+from pipelines.stt.file import LONGER, FileTranscript
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import Grade
 from pipelines.text.redaction import Entity, timed_entities
@@ -33,7 +33,8 @@ router = make_router("speech to text", scope="stt", visitors=True)
 watermarks = make_router("speech to text", scope="stt")
 routers = (router, watermarks)
 
-LIMITS = UploadLimits(max_fields=200)  # each key term is sent as a separate field
+# Each key term is sent as a separate field.
+LIMITS = UploadLimits(max_fields=200, alternative=LONGER)
 LISTS = frozenset({"keyterms", "redact", "known_speakers"})
 
 ResponseFormat = Literal["json", "srt", "vtt", "text"]

@@ -24,7 +24,7 @@ from models.stt.base import Segment
 from models.stt.options import LANGUAGE, KeyTerms, RecognitionOptions
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio
 from pipelines.stt.diarization import SpeakerVoice
-from pipelines.stt.file import FileTranscript, HeardText
+from pipelines.stt.file import LONGER, FileTranscript, HeardText
 from pipelines.stt.formatting import unpunctuated
 from pipelines.stt.subtitles import to_srt, to_vtt
 from pipelines.text.language_names import name_language
@@ -34,7 +34,7 @@ router = make_router("speech to text", scope="stt", visitors=True)
 REFERENCES = "known_speaker_references"
 MAX_SPEAKERS = 4
 # Each item of a list is a form field.
-LIMITS = UploadLimits(max_files=1 + MAX_SPEAKERS, max_fields=200)
+LIMITS = UploadLimits(max_files=1 + MAX_SPEAKERS, max_fields=200, alternative=LONGER)
 
 TranscriptFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
 STREAMED: frozenset[TranscriptFormat] = frozenset({"json", "text", "diarized_json"})

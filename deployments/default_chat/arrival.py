@@ -11,6 +11,9 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
+from yaml import YAMLError
+
+from configs.load import explain
 from configs.settings import Settings, weights_dir
 from deployments.cluster import serve_api
 from deployments.cluster.compat import driver_handle
@@ -81,8 +84,8 @@ class ModelArrival:
                     self._problem, pause_s = "", PAUSE_S
             except Stopped:
                 return
-            except (EngineError, OSError, ValueError) as error:
-                problem = redact(" ".join(str(error).split()))
+            except (EngineError, OSError, ValueError, YAMLError) as error:
+                problem = redact(explain(error))
                 if waiting is not None:
                     self._tell_problem(waiting, problem)
                 failures += 1
@@ -106,7 +109,7 @@ class ModelArrival:
 
     def _bring(self, waiting: Waiting) -> None:
         """Fetch the model that a deployment wants, and swap it in unless the operator has since
-        named another. Raises EngineError, OSError, ValueError, or Stopped."""
+        named another. Raises EngineError, OSError, ValueError, YAMLError, or Stopped."""
         shape = kind_of(waiting.model).read(waiting.model)
         if not is_here(waiting.model):
             self._fetch(waiting, shape.id, artefacts_of(shape))

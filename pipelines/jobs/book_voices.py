@@ -1,19 +1,22 @@
 """The voices that read a book: one for each chapter, by its language."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from models.scripts import letters_outside
 from pipelines.errors import NothingToSpeak
-from pipelines.jobs.documents.book import Chapter
+from pipelines.jobs.documents.book import Book, Chapter
 from pipelines.jobs.speech import SpeechTask
-from pipelines.text.language_detection import RECOGNISED, detect_language
-from pipelines.text.language_names import name_language
+from pipelines.text.language_detection import BY_NGRAMS, RECOGNISED, detect_language
+from pipelines.text.language_names import engine_codes, name_language
 from pipelines.text.segmentation import clean, is_speakable
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import is_ssml
 from pipelines.tts.voices import DETECTED_CHARACTERS, AvailableVoice
+
+_ENOUGH = 60  # letters; fewer, such as names, do not outweigh the language that a book states
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +28,17 @@ class ChapterVoice:
 
 
 async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVoice:
-    """Choose a voice for the first block that one can read. Raises as `SpeechPipeline.plan`."""
+    """Choose a voice for the language that the book states or else shows in the first block that a
+    voice can read. Raises as `SpeechPipeline.plan`."""
+    offered = {voice.language for voice in await pipeline.directory.voices()}
+    language = await asyncio.to_thread(_stated_language, task.book, offered | RECOGNISED)
+    request = replace(task.request, language=language if language in offered else None)
     blocks = await asyncio.to_thread(lambda: [*task.blocks()])
     *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
 
     async def voice_of(chapter: int, text: str) -> AvailableVoice:
         with task.errors_of(chapter):
-            plan = await pipeline.plan(replace(task.request, text=text))
+            plan = await pipeline.plan(replace(request, text=text))
         return plan.voice
 
     for chapter, text in others:
@@ -42,28 +49,50 @@ async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVo
 
 
 async def chapter_voices(
-    chapters: Sequence[Chapter], pipeline: SpeechPipeline, usual: AvailableVoice, *, is_named: bool
+    book: Book, pipeline: SpeechPipeline, usual: AvailableVoice, *, is_named: bool
 ) -> list[ChapterVoice]:
     """Choose a voice for each chapter: `usual` if it `is_named` by the request or speaks the
     language of the chapter, or else the default voice of that language. A chapter whose language is
-    not clear is taken to be in that of `usual`. Raises EngineLost."""
+    not clear is taken to be in that of the book, or in that of `usual`. Raises EngineLost."""
     directory = pipeline.directory
     offered = await directory.voices()
     codes = frozenset(voice.language for voice in offered)
+    candidates = codes | RECOGNISED
+    stated = await asyncio.to_thread(_stated_language, book, candidates)
 
     def language_of(chapter: Chapter) -> str:
         if is_ssml(chapter.text):  # names its languages and voices
             return usual.language
-        text = clean(chapter.text[:DETECTED_CHARACTERS])
-        return detect_language(text, codes | RECOGNISED, usual.language)
+        return _language_of(chapter, candidates, stated, usual.language)
 
     def voice_of(language: str) -> AvailableVoice:
         if is_named or language not in codes or usual.speaks(language):
             return usual
         return directory.default(language, offered)
 
-    languages = await asyncio.to_thread(lambda: [*map(language_of, chapters)])
+    languages = await asyncio.to_thread(lambda: [*map(language_of, book.chapters)])
     return [ChapterVoice(language, voice_of(language)) for language in languages]
+
+
+def _stated_language(book: Book, candidates: Set[str]) -> str | None:
+    """Return the language that a book states, if it can be told from `candidates`, unless the
+    longest chapter is clearly in another: converters state one that is not asked for. Blocking."""
+    can_tell = candidates | BY_NGRAMS
+    stated = next((code for code in engine_codes(book.language) if code in can_tell), None)
+    longest = max(book.chapters, key=lambda chapter: len(chapter.text))
+    return stated and _language_of(longest, candidates, stated)
+
+
+def _language_of(
+    chapter: Chapter, candidates: Set[str], stated: str | None, usual: str | None = None
+) -> str:
+    text = clean(chapter.text[:DETECTED_CHARACTERS])
+    if not stated:
+        return detect_language(text, candidates, usual)
+    is_short = sum(map(str.isalpha, text)) < _ENOUGH
+    if is_short and not letters_outside(frozenset({stated})).search(text):
+        return stated
+    return detect_language(text, candidates | {stated}, stated)
 
 
 def language_warnings(chapters: Sequence[Chapter], voices: Sequence[ChapterVoice]) -> list[str]:

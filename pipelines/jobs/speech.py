@@ -21,6 +21,7 @@ import av
 from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
 from pipelines.billing.billing import Billing
 from pipelines.errors import FileTooLarge, InvalidRequest, NotFound, NothingToSpeak
@@ -42,6 +43,7 @@ from pipelines.tts.reasoning import ReasoningFilter
 
 BookFormat = Literal["m4b", "mp3"]
 MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
+CHAPTER_PAUSE_S = 1.2  # silence between two chapters, at the usual speed
 MAX_SSML = 100_000  # characters (two hours of speech), which are spoken as one block
 # A paragraph of up to N characters, or a part that ends with a sentence, at a space, or anywhere.
 _PARTS = r".{1,N}\Z|.{1,N}(?<=[.!?…])\s|.{1,N}(?<=[。！？।])|.{1,N}\s|.{1,N}"
@@ -159,8 +161,11 @@ async def speak(
     codec = cast(OutputFormat, _CODECS[task.output_format])
     sample_rate = await until_available(partial(_sample_rate, task, synthesis))
     began = time.monotonic()
-    for number, (_, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
-        call = partial(_spoken, codec, sample_rate, request, synthesis)
+    for number, (chapter, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
+        pause_s = 0.0
+        if number < len(blocks):
+            pause_s = PARAGRAPH_PAUSE_S if blocks[number][0] == chapter else CHAPTER_PAUSE_S
+        call = partial(_spoken, codec, sample_rate, request, pause_s, synthesis)
         data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
         await jobs.keep(job, "result", number, data, seconds, units, progress)
@@ -176,6 +181,7 @@ async def speak(
     chapters = [
         SpokenChapter(task.book.chapters[number].title, start / 1000, (start + length) / 1000)
         for (number, length), start in zip(lengths.items(), starts, strict=False)
+        if length  # players refuse chapters without sound, such as one of "* * *"
     ]
     with closing(_book(path, task, chapters)) as file:
         next(file)
@@ -199,15 +205,18 @@ async def _spoken(
     output_format: OutputFormat,
     sample_rate: int | None,
     request: SpeechRequest,
+    pause_s: float,
     synthesis: PaidSynthesis,
 ) -> tuple[bytes, float, int]:
-    """Speaks a block; returns its audio, its length (s) and the characters to charge."""
+    """Speaks a block with a pause after it; returns its audio, its length (s) and the characters to
+    charge."""
     writer = FileWriter(output_format, sample_rate)
     try:
         plan = await _plan(request, synthesis)
         await synthesis.pipeline.speak(plan, writer.add)
     except NothingToSpeak:  # for example a line of asterisks, or letters that the voice cannot read
         return b"", 0.0, 0
+    await asyncio.to_thread(writer.add_silence, pause_s / request.speed)
     data = (await asyncio.to_thread(writer.finish)).data
     return data, await asyncio.to_thread(_seconds_of, data), synthesis.characters(plan)
 

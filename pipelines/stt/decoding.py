@@ -16,6 +16,7 @@ from pipelines.audio.segments import Spans
 from pipelines.ports import STTModel
 from pipelines.stt.committed import CommittedText
 from pipelines.stt.endpointing import LikelyEnd, TurnPolicy, UtteranceEnded
+from pipelines.stt.file import without_pauses
 from pipelines.stt.heard_language import SessionLanguage, with_language
 from pipelines.stt.live_speakers import SpeakerOptions, UtteranceVoices
 from pipelines.stt.prompts import usable_prompt
@@ -175,6 +176,8 @@ class UtteranceDecoder:
         request = replace(request, options=replace(request.options, prompt=prompt))
         try:
             async with asyncio.timeout(self._limits.decode_timeout_s):
-                return await with_language(self._transcriber.transcribe(request), request.expected)
+                transcribing = self._transcriber.transcribe(request)
+                transcript = await with_language(transcribing, request.expected)
+                return without_pauses(transcript, request.speech)
         except TimeoutError:
             raise EngineLost("the recogniser did not answer in time") from None

@@ -77,6 +77,7 @@ class FailedUtterance:
     sentence_id: int
     error: EngineError
     duration_s: float = 0.0  # length of its audio
+    cut: bool = False  # as in LiveTranscript
 
 
 LiveEvent = (

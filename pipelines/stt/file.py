@@ -36,7 +36,7 @@ from pipelines.audio.declipping import declipped, is_clipped
 from pipelines.audio.decode.decoder import MAX_DURATION_S, AudioDecoder
 from pipelines.audio.levels import QUIET_WARNING, levelled
 from pipelines.audio.segments import Spans, SpeechSegment, find_speech_segments, spans_of
-from pipelines.errors import InvalidAudio, InvalidRequest
+from pipelines.errors import AudioTooLong, InvalidAudio, InvalidRequest
 from pipelines.ports import STTModel
 from pipelines.stt.diarization import (
     SpeakerLabels,
@@ -72,6 +72,8 @@ IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 TRANSLATION = "en"  # target language of translations
+LONGER = "; POST /jobs/transcriptions takes longer recordings"
+BESIDE_S = 0.1  # of a pause that a word beside it keeps, as speech is detected a little late
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,10 @@ class TranscriptionPipeline:
         decode = partial(
             self._decoder.decode, path, owner=owner, max_duration_s=most_s, stop_s=stop_s
         )
-        audio = await decode(channel=first_channel)
+        try:
+            audio = await decode(channel=first_channel)
+        except AudioTooLong as error:
+            raise AudioTooLong(f"{error}{LONGER if most_s == MAX_DURATION_S else ''}") from None
         if options.multichannel:
             second = (await decode(channel=1)).pcm
         return DecodedRecording(
@@ -384,6 +389,7 @@ class _FileDecoding:
             voice_windows=voice_windows(self.speech[segment]) if wanted.labels_speakers else (),
         )
         transcript = await with_language(self.transcriber.transcribe(asked), asked.expected)
+        transcript = without_pauses(transcript, asked.speech)
         if transcript.segments:
             self.session.note(transcript, seconds)
         return transcript
@@ -461,6 +467,29 @@ def known_languages(
             raise InvalidRequest(f"{field}: {language[:40]!r} is not supported; see /stt/languages")
         codes[code] = None
     return () if ANY_LANGUAGE in codes else tuple(codes)
+
+
+def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
+    """Takes the pauses of a request, between the samples of its `speech`, from the words beside
+    them. Whisper's alignment often begins a word with the pause before it, up to a second early."""
+    spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in speech]
+
+    def spoken(word: Word) -> Word:
+        shared = [min(word.end, end) - max(word.start, start) for start, end in spans]
+        least = min(BESIDE_S, max(shared, default=0.0))
+        if least <= 0:
+            return word  # in a pause as a whole
+        within = [span for span, seconds in zip(spans, shared, strict=True) if seconds >= least]
+        start = max(word.start, round(within[0][0] - BESIDE_S, 2))
+        end = min(word.end, round(within[-1][1] + BESIDE_S, 2))
+        return replace(word, start=start, end=end)
+
+    segments = []
+    for segment in transcript.segments:
+        if words := tuple(map(spoken, segment.words)):
+            segment = replace(segment, start=words[0].start, end=words[-1].end, words=words)
+        segments.append(segment)
+    return replace(transcript, segments=tuple(segments))
 
 
 def text_of(transcript: Transcript) -> str:

@@ -106,6 +106,10 @@ class LiveSession:
         return self._endpointer.silent_to / STT_SAMPLE_RATE
 
     @property
+    def last_sentence_id(self) -> int:
+        return self._sentences
+
+    @property
     def is_quiet(self) -> bool:
         """Whether the last sounds are so quiet that words may be missing."""
         return self._frames.leveller.is_quiet
@@ -323,7 +327,8 @@ class LiveSession:
             lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
             tracing.annotate({}, error=error.code)
-            await self._emit(FailedUtterance(ended.utterance.sentence_id, error, lost_s))
+            number, cut = ended.utterance.sentence_id, ended.event.cut
+            await self._emit(FailedUtterance(number, error, lost_s, cut))
             return
         event = ended.event
         segments: list[Segment] = []

@@ -1,11 +1,13 @@
 """Writes subtitles (SubRip and WebVTT) of words with times, and splits them into sentences and
 paragraphs."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import zip_longest
+from itertools import accumulate, takewhile, zip_longest
 from typing import TypeVar
+from unicodedata import east_asian_width
 
 from models.stt.base import Word
 from pipelines.stt.formatting import separator_of
@@ -15,12 +17,17 @@ T = TypeVar("T")
 
 MAX_CUE_S = 6.0
 MIN_CUE_S = 0.1  # words may have no length, but a cue must
-MAX_CUE_CHARACTERS = 84  # two lines of 42
+LINE_COLUMNS = 42
+MAX_CUE_CHARACTERS = 2 * LINE_COLUMNS
 MAX_PAUSE_S = 0.8
+SHORT_PAUSE_S = 0.2  # where a line ends better than within speech
 PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
 MAX_SENTENCES = 5  # per paragraph
 SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟", "۔")
 _AFTER_END = "\"'”’»」』)]"  # marks that may stand between the end of a sentence and the next
+_MARKS = ",;:…–—、，；：،؛」』）)"  # marks after which a line ends well
+_NO_END = "「『（【《〈“‘([{"  # end no line
+_NO_START = "、。，．！？；：…」』）】》〉”’,.!?;:)%ー々っゃゅょッャュョァィゥェォ"  # nor begin one
 _WORDS_BEFORE = 5  # words of a sentence by which its last one is judged
 
 
@@ -39,8 +46,8 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 
 
 def to_srt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
-    """Writes SubRip of words in a language (ISO 639-1). A cue has `most` characters at most, unless
-    a single word is longer."""
+    """Writes SubRip of words in a language (ISO 639-1). A cue has `most` characters at most, of
+    which wide ones count twice, unless a single word is longer."""
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
         f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
@@ -61,26 +68,85 @@ def to_vtt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
 def _cues(turns: Turns, language: str, most: int) -> list[Cue]:
     """Lists the cues by their starts, as WebVTT asks: the turns of channels may overlap."""
     cues: list[Cue] = []
-    separator = separator_of(language)
     for speaker, words in turns:
-        lines = cut(words, lambda line, word: _is_full(line, word, language, most))
+        phrases = cut(words, lambda phrase, word: _ends_phrase(phrase, word, language))
+        lines = [line for phrase in phrases for line in _fitting(phrase, language, most)]
         for line, following in zip_longest(lines, lines[1:]):
             start = line[0].start
             end = max(word.end for word in line)
             if following and start < following[0].start:
                 end = min(end, following[0].start)
-            text = separator.join(word.word for word in line)
+            text = _in_lines(line, language)
             cues.append(Cue(start, max(end, start + MIN_CUE_S), text, speaker))
     return sorted(cues, key=lambda cue: cue.start)
 
 
-def _is_full(line: list[Word], word: Word, language: str, most: int) -> bool:
-    return (
-        word.end - line[0].start > MAX_CUE_S
-        or len(separator_of(language).join(part.word for part in [*line, word])) > most
-        or word.start - line[-1].end > MAX_PAUSE_S
-        or _ends_sentence(line, word, language)
-    )
+def _ends_phrase(phrase: list[Word], word: Word, language: str) -> bool:
+    return word.start - phrase[-1].end > MAX_PAUSE_S or _ends_sentence(phrase, word, language)
+
+
+def _fitting(words: Sequence[Word], language: str, most: int) -> Iterator[Sequence[Word]]:
+    """Splits a phrase into parts of similar length that fit into a cue each."""
+
+    def share(part: Sequence[Word]) -> float:
+        return max(_columns(part, language) / most, (part[-1].end - part[0].start) / MAX_CUE_S)
+
+    while len(words) > 1 and (parts := math.ceil(share(words))) > 1:
+        at = _split(words, language, parts, lambda part: share(part) <= 1)
+        yield words[:at]
+        words = words[at:]
+    yield words
+
+
+def _in_lines(words: Sequence[Word], language: str) -> str:
+    """Joins the words of a cue, in two lines if they are too long for one."""
+    parts = [words]
+    if len(words) > 1 and _columns(words, language) > LINE_COLUMNS:
+        at = _split(words, language, 2, lambda part: _columns(part, language) <= LINE_COLUMNS)
+        parts = [words[:at], words[at:]]
+    separator = separator_of(language)
+    return "\n".join(separator.join(word.word for word in part) for part in parts)
+
+
+def _split(
+    words: Sequence[Word], language: str, parts: int, fits: Callable[[Sequence[Word]], bool]
+) -> int:
+    """Chooses the end of the first of several parts, which `fits`: parts of equal length, rather at
+    a mark or pause than elsewhere."""
+    separator = separator_of(language)
+    places = list(takewhile(lambda at: fits(words[:at]), range(1, len(words)))) or [1]
+    ends = list(accumulate(_columns([word], language) + len(separator) for word in words))
+
+    def merit(at: int) -> float:
+        is_too_long = parts == 2 and not fits(words[at:])
+        uneven = abs(ends[at - 1] * parts / ends[-1] - 1)
+        return _ease(words[at - 1], words[at], is_spaced=bool(separator)) - uneven - is_too_long
+
+    return max(places, key=merit)
+
+
+def _ease(word: Word, following: Word, *, is_spaced: bool) -> float:
+    """Grades the end of a line after a word, in shares of its length by which it may move."""
+    last = word.word[-1:]
+    first = following.word[:1]
+    if not is_spaced and (last.isdigit() or last in _NO_END or first in _NO_START):
+        return -1.0
+    if last in _MARKS:
+        return 0.8
+    if following.start - word.end >= SHORT_PAUSE_S:
+        return 0.4
+    # A Japanese phrase usually begins with another letter and ends with hiragana.
+    return 0.3 if _is_hiragana(last) and not _is_hiragana(first) else 0.0
+
+
+def _is_hiragana(letter: str) -> bool:
+    return "\u3041" <= letter <= "\u309f"
+
+
+def _columns(words: Sequence[Word], language: str) -> int:
+    """Returns the width of words; Chinese, Japanese and Korean letters take two columns."""
+    text = separator_of(language).join(word.word for word in words)
+    return sum(2 if east_asian_width(letter) in "FW" else 1 for letter in text)
 
 
 def _ends_sentence(words: Sequence[Word], following: Word, language: str) -> bool:

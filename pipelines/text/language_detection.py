@@ -32,6 +32,8 @@ _LATIN: tuple[str, ...] = ()
 _COMMON_WORDS = load_yaml(TypeAdapter(dict[str, Words]), "common_words")
 RECOGNISED = frozenset({*_COMMON_WORDS, *(code for _, _, codes in SCRIPTS for code in codes)})
 """ISO 639-1 codes of languages that can be told from others, whether a voice speaks them or not."""
+BY_NGRAMS = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
+"""ISO 639-1 codes of the languages of the n-gram models."""
 _LANGUAGES_OF: dict[str, tuple[str, ...]] = {
     word: tuple(code for code, words in _COMMON_WORDS.items() if word in words)
     for word in frozenset[str]().union(*_COMMON_WORDS.values())

@@ -56,7 +56,9 @@ def engine_codes(code: str) -> tuple[str, ...]:
     language = code.partition("-")[0]
     # Codes of three letters that have a shorter one, and codes that ISO 639 replaced.
     short = get_global("language_aliases").get(language, language).partition("_")[0]
-    candidates = (code, language, _ENGINE_CODES.get(language), short, _ENGINE_CODES.get(short))
+    engine_code = _ENGINE_CODES.get(language)
+    others = (_ENGINE_CODES.get(short), _CLDR_CODES.get(short))
+    candidates = (code, language, engine_code, short, *others)
     return tuple(dict.fromkeys(name for name in candidates if name is not None))
 
 

@@ -14,14 +14,26 @@ from pipelines.errors import InvalidRequest
 
 MAX_DEPTH = 64
 
+# The end of the text ends each part, so that no text that is not well-formed takes long.
 _TOKEN = re.compile(
-    r"<!--.*?-->|<\?.*?\?>|<!\[CDATA\[(?P<data>.*?)]]>|(?P<text>[^<]+)"
+    r"<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[(?P<data>.*?)(?:]]>|\Z)|(?P<text>[^<]+)"
     # Possessive, because otherwise each character takes 190 bytes.
-    r"""|<(?P<close>/?)(?P<name>[^\s/>]+)(?P<rest>(?:[^>"'/]++|"[^"]*+"|'[^']*+'|/(?!>))*+)"""
-    r"""(?P<empty>/?)>""",
+    r"""|<(?P<close>/?)(?P<name>[^\s/>]++)"""
+    r"""(?P<rest>(?:[^<>"'/]++|"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|/(?!>))*+)"""
+    r"""(?P<empty>/?)(?:>|\Z|(?=<))""",
     re.DOTALL,
 )
 _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+
+# HTML's elements without content, and those that end an open one (https://html.spec.whatwg.org/).
+_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+_ENDS = {
+    **dict.fromkeys("p div table ul ol h1 h2 h3 h4 h5 h6".split(), {"p"}),
+    "li": {"li", "p"},
+    **dict.fromkeys(("dt", "dd"), {"dt", "dd", "p"}),
+    **dict.fromkeys(("td", "th"), {"td", "th", "p"}),
+    "tr": {"tr", "td", "th", "p"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +55,9 @@ def fault(name: str, text: str, at: int, message: object) -> InvalidRequest:
     return InvalidRequest(f"{name}: line {line}, column {column}: {message}")
 
 
-def tokens_of(text: str, name: str) -> Iterator[Token]:
-    """Yields the tokens of a document; an empty element has two.
+def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]:
+    """Yields the tokens of a document; an empty element has two. If it is not well-formed and
+    `repairs` is set, it is read as HTML, and its elements are ended where HTML ends them.
 
     Raises InvalidRequest with the field `name`, line and column.
     """
@@ -56,25 +69,37 @@ def tokens_of(text: str, name: str) -> Iterator[Token]:
         raise ValueError("a document type and entities of its own are not allowed")
 
     parser.StartDoctypeDeclHandler = refuse
+    is_html = False
     try:
         parser.Parse(data, True)
     except (expat.ExpatError, ValueError) as error:
         at = lead + len(data[: max(0, parser.ErrorByteIndex)].decode(errors="replace"))
         code = error.code if isinstance(error, expat.ExpatError) else 0
-        raise fault(name, text, at, expat.ErrorString(code) or error) from None
-    depth = 0
+        is_html = repairs and code > 0 and "<!ENTITY" not in text
+        if not is_html:
+            raise fault(name, text, at, expat.ErrorString(code) or error) from None
+    opened = list[str]()
     for match in _TOKEN.finditer(text):
         start, tag = match.start(), match["name"]
+        if tag and is_html:
+            tag = tag.lower()
         if tag and not match["close"]:
-            if (depth := depth + 1) > MAX_DEPTH:
+            while is_html and opened and opened[-1] in _ENDS.get(tag, ()):
+                yield Token(start, opened.pop(), closes=True)
+            opened.append(tag)
+            if len(opened) > MAX_DEPTH:
                 raise fault(name, text, start, f"elements are at most {MAX_DEPTH} deep")
             values = _ATTRIBUTE.finditer(match["rest"])
             yield Token(
                 start, tag, {value[1]: unescape(value[2] or value[3] or "") for value in values}
             )
-        if tag and (match["close"] or match["empty"]):
-            depth -= 1
-            yield Token(start, tag, closes=True)
+        if tag and (match["close"] or match["empty"] or (is_html and tag in _VOID)):
+            closed = ""
+            while closed != tag and tag in opened:
+                closed = opened.pop()
+                yield Token(start, closed, closes=True)
         elif match["data"] or match["text"]:
             kind = "data" if match["data"] else "text"
             yield Token(match.start(kind), text=match[kind], has_entities=kind == "text")
+    for tag in reversed(opened):
+        yield Token(len(text), tag, closes=True)

@@ -225,7 +225,7 @@ def cut_and_slow(browser: Browser, url: str, key: str, seen: dict[str, Any]) -> 
     context.set_offline(True)
     page.get_by_role("button", name="Create a file").click()
     page.wait_for_selector(".failed:not([hidden])")
-    banner = page.locator(".offline").is_visible()
+    banner = page.locator("#offline").is_visible()
     context.set_offline(False)
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".history-row")

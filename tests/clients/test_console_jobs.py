@@ -296,7 +296,7 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     asyncio.run(do_next(services))
     wait_until(page, f"{ROW}.includes(' · ended ')")
     press(page, "Show the result of tale.md")
-    press(page, "Two · 0:01")
+    press(page, "Two · 0:02")
     wait_until(page, "document.querySelector('.player:not([hidden]) audio').currentTime > 0")
     press(page, "Pause")
     kind = "fetch(at('a[download]').href).then((answer) => answer.headers.get('Content-Type'))"

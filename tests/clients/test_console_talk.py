@@ -11,8 +11,9 @@ from tests.api.local_server import Server
 from tests.clients import browser
 from tests.clients.browser import Page, open_url
 from tests.clients.console_page import enter, fill, go, press, run, sign_out, unfold, wait_until
-from tests.clients.dialogue import GREETING, STORY
+from tests.clients.dialogue import FAREWELL, GREETING, STORY
 from tests.clients.test_console_browser import page
+from tests.clients.test_console_work import KEEP_FRAMES
 from tests.clients.waiting import MEASURE_SOUND
 from tests.hostile.audio_files import wav
 
@@ -23,17 +24,21 @@ SAID = f"{TURNS}.map((one) => [one.dataset.who, one.querySelector('.said-text').
 IDLE = "button('Start talking')"
 
 
-@pytest.fixture
-def microphone(tmp_path: Path, sentences: Path) -> Path:
-    """Asks for a story, and interrupts it."""
+def dialogue(path: Path, sentences: Path, said: dict[str, int]) -> Path:
+    """A microphone that says sentences, each followed by seconds of silence."""
     pcm = bytearray(4 * STT_SAMPLE_RATE * 2)  # silence, until the session has begun
-    for name, silence_s in (("story", 5), ("stop", 1)):
+    for name, silence_s in said.items():
         with wave.open(str(sentences / f"{name}.wav")) as file:
             pcm += file.readframes(file.getnframes())
         pcm += bytes(silence_s * STT_SAMPLE_RATE * 2)
-    path = tmp_path / "microphone.wav"
     path.write_bytes(wav(bytes(pcm), rate=STT_SAMPLE_RATE))
     return path
+
+
+@pytest.fixture
+def microphone(tmp_path: Path, sentences: Path) -> Path:
+    """Asks for a story, and interrupts it."""
+    return dialogue(tmp_path / "microphone.wav", sentences, {"story": 5, "stop": 1})
 
 
 def talk(page: Page, key: str) -> None:
@@ -73,6 +78,25 @@ def test_a_story_is_heard_and_interrupted(agent_server: Server, microphone: Path
         assert run(page, f"{TURNS}.length") == 4
         sign_out(page)
         assert run(page, f"{TURNS}.length") == 0
+
+
+@pytest.mark.slow
+@pytest.mark.weights
+def test_an_answer_heard_whole_is_not_interrupted(
+    agent_server: Server, tmp_path: Path, sentences: Path
+) -> None:
+    said = {"goodbye": 8, "stop": 8}
+    microphone = dialogue(tmp_path / "microphone.wav", sentences, said)
+    with open_url(agent_server.url, "console", microphone) as page:
+        page.call(KEEP_FRAMES)
+        talk(page, agent_server.key)
+        wait_until(page, f"{TURNS}.length === 4")
+        wait_until(page, f"{SAID}[3][1].length === {len(GREETING)}")
+        assert run(page, f"{SAID}[1]") == ["assistant", FAREWELL]
+        assert "interrupted" not in run(page, "at('.talk .turns').innerText")
+        sent = run(page, "frames_sent.map((one) => one.type)")
+        assert "input_audio_buffer.append" in sent
+        assert "conversation.item.truncate" not in sent
 
 
 def test_signing_out_ends_the_conversation(page: Page, tone_server: Server) -> None:

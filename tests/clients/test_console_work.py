@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.api.local_server import Server
+from tests.api.local_server import Server, patient_client
 from tests.clients.browser import Page
 from tests.clients.console_page import (
     enter,
@@ -41,6 +41,30 @@ KEEP_FILES = """(() => {
         return create.call(URL, blob);
     };
 })"""
+# Keeps the bodies of chats in `asked`. The answers of a server never end, until they are stopped.
+ENDLESS_ANSWERS = """(() => {
+    const fetched = window.fetch;
+    window.asked = [];
+    window.fetch = async (path, options) => {
+        if (path !== '/v1/chat/completions') return fetched(path, options);
+        window.asked.push(JSON.parse(options.body));
+        const answer = await fetched(path, options);
+        const isEnd = (event) => /\\[DONE\\]|"type": "done"/.test(event);
+        const withoutEnd = new TransformStream({
+            transform: (text, out) => out.enqueue(
+                text.split('\\n\\n').filter((event) => !isEnd(event)).join('\\n\\n')),
+            flush: () => new Promise((_, stop) => {
+                options.signal.onabort = () => stop(options.signal.reason);
+            }),
+        });
+        const body = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(withoutEnd);
+        return new Response(body.pipeThrough(new TextEncoderStream()));
+    };
+})"""
+# Enter that confirms a composition, such as of Japanese: in most browsers, and in Safari.
+COMPOSITIONS = [{"isComposing": True, "keyCode": 229}, {"isComposing": False, "keyCode": 229}]
+ENTER = """((box, event) => document.querySelector(box).dispatchEvent(
+    new KeyboardEvent('keydown', {key: 'Enter', bubbles: true, cancelable: true, ...event})))"""
 POSTED = "requests.filter((one) => one.startsWith('POST')).length"
 
 
@@ -349,6 +373,70 @@ def test_the_chat_that_was_chosen_last_is_shown_whatever_answers_first(signed_in
     assert run(signed_in, "all('.turn').map((one) => one.innerText).join()").count("text") == 1
     assert run(signed_in, "at('.turn.user').innerText.includes('fast text')")
     assert run(signed_in, "at('.chat-open[aria-current]').dataset.id") == "fast"
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_stopped_answer_belongs_to_its_chat(
+    signed_in: Page, tone_server: Server, saves: bool
+) -> None:
+    go(signed_in, "chat")
+    unfold(signed_in)
+    if not saves:
+        run(signed_in, "(labelled('Save the chat').click(), true)")
+    signed_in.call(ENDLESS_ANSWERS)
+    for message in ("Count to three", "Go on"):
+        fill(signed_in, Message=message)
+        press(signed_in, "Send")
+        wait_until(signed_in, f"all('.turn.assistant').at(-1)?.innerText.includes('{message}')")
+        press(signed_in, "Stop")
+        wait_until(signed_in, "button('Send') && said().startsWith('Stopped')")
+    said = [
+        {"role": role, "content": text}
+        for text in ("Count to three", "Go on")
+        for role in ("user", "assistant")
+    ]
+    chat_id = run(signed_in, "asked[1].chat_id")
+    assert (chat_id is not None) == saves
+    assert run(signed_in, "asked[1].messages") == (said[2:3] if saves else said[:3])
+    if saves:
+        headers = {"Authorization": f"Bearer {tone_server.key}"}
+        with patient_client(tone_server.url, headers) as client:
+            stored = client.get(f"/chats/{chat_id}").json()["messages"]
+        assert [{name: one[name] for name in ("role", "content")} for one in stored[:3]] == said[:3]
+    fill(signed_in, Message="Forget this")
+    press(signed_in, "Send")
+    wait_until(signed_in, "button('Stop')")
+    press(signed_in, "New chat")
+    wait_until(signed_in, "button('Send')")
+    fill(signed_in, Message="Begin")
+    press(signed_in, "Send")
+    wait_until(signed_in, "asked.length === 4")
+    assert run(signed_in, "asked[3].messages") == [{"role": "user", "content": "Begin"}]
+
+
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+def test_enter_that_confirms_a_composition_commands_nothing(
+    signed_in: Page, composition: dict[str, bool | int]
+) -> None:
+    record_requests(signed_in)
+    text = "textarea[name=text]"
+    line = ".script-line input:last-child"
+    press(signed_in, "Several speakers")
+    lines = run(signed_in, "all('.script-line').length")
+    signed_in.call(ENTER, line, composition)
+    assert run(signed_in, "all('.script-line').length") == lines
+    signed_in.call(ENTER, line, {})
+    assert run(signed_in, "all('.script-line').length") == lines + 1
+    press(signed_in, "Text")
+    signed_in.call(ENTER, text, {"ctrlKey": True, **composition})
+    assert run(signed_in, "said()") == ""
+    go(signed_in, "chat")
+    fill(signed_in, Message="日本")
+    signed_in.call(ENTER, "textarea[name=message]", composition)
+    assert run(signed_in, "all('.turn').length") == 0
+    assert run(signed_in, POSTED) == 0
+    signed_in.call(ENTER, "textarea[name=message]", {})
+    wait_until(signed_in, "said().includes('tokens')")
 
 
 def test_code_scrolls_in_its_bubble_and_a_deleted_chat_continues(

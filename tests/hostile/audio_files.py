@@ -44,18 +44,46 @@ def encode(
     return file.getvalue()
 
 
-def two_streams(pcm: NDArray[np.float32], rate: int) -> bytes:
-    """An Ogg file of two logical streams with interleaved pages."""
+def delayed(data: bytes, container_format: str, from_s: float, seconds: float) -> bytes:
+    """An audio file whose packets from `from_s` on come `seconds` later."""
     file = io.BytesIO()
-    with av.open(file, "w", format="ogg") as container:
+    source: Any = av.open(io.BytesIO(data))
+    with source, av.open(file, "w", format=container_format) as target:
+        (stream,) = source.streams.audio
+        copy = target.add_stream_from_template(stream)
+        for packet in source.demux(stream):
+            if packet.dts is not None:
+                if packet.pts * packet.time_base >= from_s:
+                    packet.pts += round(seconds / packet.time_base)
+                    packet.dts = packet.pts
+                packet.stream = copy
+                target.mux(packet)
+    return file.getvalue()
+
+
+def two_streams(
+    pcm: NDArray[np.float32],
+    rate: int,
+    container_format: str = "ogg",
+    codecs: tuple[str, str] = ("libopus", "flac"),
+    default: int | None = None,
+) -> bytes:
+    """A file of two interleaved streams, the second at half the amplitude; `default` is played."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container_format) as container:
         streams: list[Any] = [
-            container.add_stream(codec, rate=rate, layout="mono") for codec in ("libopus", "flac")
+            container.add_stream(codec, rate=rate, layout="mono") for codec in codecs
         ]
+        for number, stream in enumerate(streams):
+            stream.disposition = av.stream.Disposition(number == default)
         for at in range(0, len(pcm), rate // 10):
-            for stream in streams:
-                frame = av.AudioFrame.from_ndarray(pcm[None, at : at + rate // 10], "flt", "mono")
+            for stream, level in zip(streams, (1, 0.5), strict=True):
+                samples = np.float32(level) * pcm[None, at : at + rate // 10]
+                frame = av.AudioFrame.from_ndarray(samples, "flt", "mono")
                 frame.sample_rate, frame.pts = rate, at
-                container.mux(stream.encode(frame))
+                resampler = av.AudioResampler(stream.codec_context.format, "mono", rate)
+                for resampled in resampler.resample(frame):
+                    container.mux(stream.encode(resampled))
         for stream in streams:
             container.mux(stream.encode(None))
     return file.getvalue()

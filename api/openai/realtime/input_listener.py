@@ -215,7 +215,8 @@ class InputListener(SocketListener):
             await live.close()
 
     async def cleared(self) -> None:
-        await self._perform(self._turns.clear())
+        last = 0 if self.live is None else self.live.last_sentence_id
+        await self._perform(self._turns.clear(last))
 
     async def emit(self, event: LiveEvent) -> None:
         if not self._turns.options.is_manual:

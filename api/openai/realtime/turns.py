@@ -8,7 +8,7 @@ user's text is final; if the text then changes, that work is discarded, free of 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from api.http.errors import to_api_error
@@ -113,6 +113,7 @@ class UserTurn:
     last_words: list[str] = field(default_factory=list)  # words of the last interim
     words_read: int = 0  # number of words that the language model has read ahead
     parts: list[LiveTranscript] = field(default_factory=list)  # finals: one, or several
+    failure: FailedUtterance | None = None  # of a part, which is reported once all have come
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,9 @@ class UserTurns:
         self._make_id = make_id
         self._clock = clock
         self._turn: UserTurn | None = None
+        # The turn that the client will commit, once the first part of a long one has come.
+        self._uncommitted: UserTurn | None = None
+        self._cleared = 0  # sentence_id up to which the client has dropped its uncommitted speech
         self._ended: list[UserTurn] = []  # turns that wait for their final text, oldest first
         self._response_id: str | None = None  # the response in progress in the conversation
 
@@ -186,15 +190,17 @@ class UserTurns:
 
     def commit(self) -> list[Effect]:
         """Ends a turn that the client commits, in a session without turn detection."""
-        turn = self._new_turn(start_ms=0)
+        turn = self._uncommitted or self._new_turn(start_ms=0)
+        self._uncommitted = None
         turn.is_announced = True
         self._ended.append(turn)
         return [self._commit(turn)]
 
-    def clear(self) -> list[Effect]:
-        """Drops the turn in progress."""
+    def clear(self, sentence_id: int = 0) -> list[Effect]:
+        """Drops the turn in progress, with the texts up to `sentence_id` that may still come."""
+        self._cleared = sentence_id
         turn = self._turn
-        self._turn = None
+        self._turn = self._uncommitted = None
         return [*self._drop_draft(turn)] if turn is not None else []
 
     def close(self) -> list[Effect]:
@@ -282,11 +288,14 @@ class UserTurns:
 
     def _finish(self, final: LiveTranscript, spoken: str) -> Effects:
         """Takes the final text of the oldest turn, or of the next part of a long turn."""
-        turn = self._ended[0] if self._ended else self._turn
+        turn = self._turn_of(final)
         if turn is None:
             return
         turn.parts.append(final)
         if final.cut:
+            return
+        if turn.failure is not None:
+            yield from self._fail(turn.failure)
             return
         text = separator_of(final.language).join(part.text for part in turn.parts if part.text)
         speech_s = sum(part.duration_s for part in turn.parts)
@@ -302,10 +311,13 @@ class UserTurns:
         yield from self._drop_draft(turn)
 
     def _fail(self, event: FailedUtterance) -> Effects:
-        """Reports that the recogniser failed for the oldest ended turn."""
-        if not self._ended:
+        """Reports that the recogniser failed for the oldest ended turn. A failure of a part is
+        reported with the last part, since the rest of a turn is not answered alone."""
+        turn = self._turn_of(event)
+        if turn is not None and event.cut:
+            turn.failure = replace(event, cut=False)
+        if event.cut or turn not in self._ended:
             return
-        turn = self._ended[0]
         self._forget(turn)
         yield from self._drop_draft(turn)
         if turn.item is not None:
@@ -393,6 +405,15 @@ class UserTurns:
 
     def _new_turn(self, start_ms: int) -> UserTurn:
         return UserTurn(self._make_id("item"), start_ms, began_at=self._clock())
+
+    def _turn_of(self, event: LiveTranscript | FailedUtterance) -> UserTurn | None:
+        """Finds the turn of a final text, or of a failure: the oldest ended one, or if that is only
+        a part, the turn that goes on."""
+        if self._ended:
+            return self._ended[0]
+        if event.cut and self.options.is_manual and event.sentence_id > self._cleared:
+            self._uncommitted = self._uncommitted or self._new_turn(start_ms=0)
+        return self._uncommitted or self._turn
 
     def _forget(self, turn: UserTurn) -> None:
         if turn in self._ended:

@@ -282,6 +282,7 @@ class UtteranceListener(SocketListener):
     def __init__(self, stream: SttConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream
+        self._has_text = False  # whether an earlier part of the utterance, which was cut, has text
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
@@ -292,8 +293,11 @@ class UtteranceListener(SocketListener):
                 await self._socket.send(self._stream.error(message))
             case LiveTranscript():
                 await self._socket.send(self._transcription(event))
-                if event.final and event.text and not event.cut and not self._stream.is_continuous:
-                    await self._stream.end()
+                if event.final:
+                    has_text = self._has_text or bool(event.text)
+                    self._has_text = has_text and event.cut
+                    if has_text and not (event.cut or self._stream.is_continuous):
+                        await self._stream.end()
 
     def _transcription(self, transcript: LiveTranscript) -> str:
         """Returns the event of a transcript. Times are seconds from the session's first audio."""

@@ -52,6 +52,12 @@ MIN_RATE_HZ, MAX_RATE_HZ = 4_000, 192_000
 MAX_CHANNELS = 8
 MAX_NON_FINITE = 0.01  # share of the samples
 CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
+# Gaps in the times of a container, such as those of lost packets, a muted microphone or audio that
+# begins after its video. Shorter ones are jitter. Longer ones join two recordings, as when a page
+# sends the head of a live stream before each of its later pieces.
+MIN_GAP_S = 0.1
+MAX_DELAY_S = 60.0  # before the first sample
+MAX_GAP_SHARE = 0.1  # of the longest audio
 BLOCK_SAMPLES = 8_192  # samples per channel that are converted and resampled at a time
 MESSAGE_BYTES = 4096  # size of a job or an answer
 LIVE_BYTES = 2**14  # bytes of a message of a live stream, and samples of a reply
@@ -158,7 +164,9 @@ def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str,
 
     writer = PcmWriter(write, job["sample_rate"], job["max_seconds"], job.get("channel"))
     seconds = 0.0
-    for samples, rate in _blocks(_frames(source, *ACCEPTED[job["format"]]), BLOCK_SAMPLES):
+    frames = _frames(source, *ACCEPTED[job["format"]])
+    longest_gap_s = MAX_GAP_SHARE * job["max_seconds"]
+    for samples, rate in _blocks(frames, BLOCK_SAMPLES, longest_gap_s):
         writer.add(samples, rate)
         seconds += samples.shape[1] / rate
         if seconds >= (job.get("stop_seconds") or math.inf):
@@ -261,11 +269,16 @@ def _frames_of_packets(wire: LiveWire) -> Iterator[Any]:
         is_first = False
 
 
-def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray[np.float32], int]]:
+def _blocks(
+    frames: Iterable[Any], least_samples: int, longest_gap_s: float = 0.0
+) -> Iterator[tuple[NDArray[np.float32], int]]:
     """Yields decoded audio in blocks, float32 [channels, n], with its rate. Frames are gathered
-    before they are converted: an array for each takes 100 us, a queue 10 us."""
+    before they are converted: an array for each takes 100 us, a queue 10 us. Gaps of up to
+    `longest_gap_s` become silence."""
     gathered = av.AudioFifo()
     shape = None
+    end_s = 0.0  # end of the blocks so far, in the times of the container
+    most_s = min(longest_gap_s, MAX_DELAY_S)
     for frame in frames:
         frame_shape = frame.format.name, frame.sample_rate, frame.layout.nb_channels
         if frame_shape != shape:
@@ -273,11 +286,25 @@ def _blocks(frames: Iterable[Any], least_samples: int) -> Iterator[tuple[NDArray
             _check_shape(frame.sample_rate, frame.layout.nb_channels)
             gathered = av.AudioFifo()
             shape = frame_shape
-        frame.pts = None  # gaps are not filled
+        start_s = end_s if frame.time is None else frame.time
+        if start_s - end_s > MIN_GAP_S:
+            yield from _drained(gathered)
+            if start_s - end_s <= most_s:
+                yield from _silence(start_s - end_s, frame.sample_rate, frame.layout.nb_channels)
+            end_s = start_s
+        most_s = longest_gap_s
+        end_s += frame.samples / frame.sample_rate
+        frame.pts = None  # a queue refuses times that do not follow one another
         gathered.write(frame)
         if gathered.samples >= least_samples:
             yield from _drained(gathered)
     yield from _drained(gathered)
+
+
+def _silence(seconds: float, rate: int, channels: int) -> Iterator[tuple[NDArray[np.float32], int]]:
+    """Yields blocks of at most a second, since a limit may end a long gap."""
+    for at in range(0, samples := round(seconds * rate), rate):
+        yield np.zeros((channels, min(rate, samples - at)), np.float32), rate
 
 
 def _drained(gathered: av.AudioFifo) -> Iterator[tuple[NDArray[np.float32], int]]:
@@ -330,16 +357,23 @@ def _frames(
 
 
 def _audio_stream(container: Any, decoders: list[str]) -> Any:
-    """Opens the first audio stream, with one thread. Raises InvalidAudio without one."""
+    """Opens the default audio stream, or else the first, with one thread. Raises InvalidAudio
+    without one that `decoders` read."""
     if not container.streams.audio:
         raise InvalidAudio("the file has no audio stream")
     for video in container.streams.video:
         if not video.disposition & av.stream.Disposition.attached_pic:
             raise InvalidAudio("the file is a video; send its audio alone")
-    stream = container.streams.audio[0]
-    codec = stream.codec_context
-    if codec is None or codec.name not in decoders:
+    streams = [
+        stream
+        for stream in container.streams.audio
+        if stream.codec_context is not None and stream.codec_context.name in decoders
+    ]
+    if not streams:
         raise InvalidAudio("the file holds audio in a codec that is not supported")
+    is_default = av.stream.Disposition.default
+    stream = next((stream for stream in streams if stream.disposition & is_default), streams[0])
+    codec = stream.codec_context
     codec.thread_count = 1
     if codec.sample_rate and codec.layout.nb_channels:
         _check_shape(codec.sample_rate, codec.layout.nb_channels)

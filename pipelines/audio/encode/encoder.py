@@ -262,6 +262,7 @@ class FileWriter:
         self._sample_rate = sample_rate
         self._target = TemporaryFile()
         self._encoder: FileEncoder | None = None
+        self._rate = 0  # of the last chunk
 
     def add(self, audio: AudioChunk) -> None:
         """Add a chunk. Raises StorageUnavailable if the disk is full."""
@@ -269,6 +270,11 @@ class FileWriter:
             sample_rate = self._sample_rate or audio.sample_rate
             self._encoder = FileEncoder(self._format, sample_rate, self._target)
         self._encoder.encode(audio)
+        self._rate = audio.sample_rate
+
+    def add_silence(self, seconds: float) -> None:
+        """Add silence, after at least some audio was added. Raises as `add`."""
+        self.add(AudioChunk(np.zeros(round(seconds * self._rate), np.float32), self._rate))
 
     def finish(self) -> EncodedAudio:
         """Return the file, after at least some audio was added. Raises as `add`."""

@@ -39,6 +39,7 @@ class LeftOut:
 
     notes: int = 0  # footnotes and endnotes
     pages: int = 0  # pages of an EPUB outside of its reading order
+    hidden: int = 0  # elements of an EPUB that it hides
     page_numbers: int = 0  # lines of a plain text
     front_matter: bool = False  # fields above the text of a Markdown file
 
@@ -52,6 +53,8 @@ class Book:
     author: str = ""
     cover: str = ""  # JPEG or PNG in base64
     left_out: LeftOut = LeftOut()
+    language: str = ""  # tag that the document states, such as "pt-BR"
+    warnings: tuple[str, ...] = ()  # parts that should be there, but cannot be read
 
     def only(self, numbers: str) -> "Book":
         """Keeps some chapters, named by numbers from 1 and ranges, such as "1,3-5". If `numbers` is

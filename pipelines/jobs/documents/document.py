@@ -27,7 +27,13 @@ _FRONT_MATTER = re.compile(
     r"\A---[ \t]*\n((?:[ \t#\-][^\n]*\n|\w[\w-]{0,59}:[^\n]*\n){1,200})"
     r"(?:---|\.\.\.)[ \t]*(?:\n|\Z)"
 )
-_FIELD = re.compile(r"^(title|author):([^\n]*)$", re.MULTILINE)
+_FIELD = re.compile(r"^(title|author|lang):([^\n]*)$", re.MULTILINE | re.IGNORECASE)
+# The lines around a book of Project Gutenberg. Outside of them are notes on it and its licence.
+_GUTENBERG = re.compile(
+    r"^[ \t]*\*\*\* ?(START|END) OF TH(?:E|IS) PROJECT GUTENBERG EBOOK\b[^*]{0,300}(?:\*\*\*)?",
+    re.MULTILINE,
+)
+_PUBLISHER = "Project Gutenberg"
 # Marks of notes, and notes of several lines, up to a blank line or the next note.
 _NOTE = re.compile(
     r"^[ \t]{0,3}\[(\^[^\]\s]{1,40}|\d{1,3})\](?::|(?=[ \t]))[^\n]*(?:\n(?!\[)[ \t]*\S[^\n]*)*"
@@ -41,6 +47,7 @@ _MARKS = re.compile(
     r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
     re.MULTILINE,
 )
+_ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # of a table
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
@@ -57,8 +64,8 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
         raise _too_long(most_characters)
     chapters = tuple(
-        replace(chapter, title=title, is_extra=is_extra(title))
-        for chapter in book.chapters
+        replace(chapter, title=title, is_extra=chapter.is_extra or is_extra(title))
+        for chapter in _licence_apart(book)
         for title in [clean_title(chapter.title)]
         if chapter.text.strip()
     )
@@ -78,27 +85,55 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
         return Book(title, (Chapter(title, text),))
     text, notes = _without_notes(text)
     if not name.lower().endswith((".md", ".markdown")):
-        first_line, author = title_and_author(text)
+        start = _GUTENBERG.search(text)
+        fields = _fields(text[: start.start()] if start else "")
+        first_line, author = title_and_author(text[start.end() :] if start else text)
         chapters, page_numbers = plain_chapters(text, first_line or title)
         if first_line and chapters[0].text.strip():  # no chapter begins at that line
             title = first_line
         return Book(
-            title=title,
+            title=fields.get("title", title),
             chapters=_without_note_titles(chapters, notes),
-            author=author,
+            author=fields.get("author", author),
             left_out=LeftOut(notes=notes, page_numbers=page_numbers),
         )
     fields = dict[str, str]()
     if front := _FRONT_MATTER.match(text):
-        fields = dict(_FIELD.findall(front[1]))
+        fields = _fields(front[1])
         text = text[front.end() :]
-    title = fields.get("title", "").strip(" \t\"'") or title
+    title = fields.get("title", title)
     return Book(
         title=title,
         chapters=_without_note_titles(_markdown_chapters(text, title), notes),
-        author=fields.get("author", "").strip(" \t\"'"),
+        author=fields.get("author", ""),
         left_out=LeftOut(notes=notes, front_matter=front is not None),
+        language=fields.get("lang", ""),
     )
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Return the fields of a header that have a value, by their names in small letters."""
+    fields = {name.lower(): value.strip(" \t\"'") for name, value in _FIELD.findall(text)}
+    return {name: value for name, value in fields.items() if value}
+
+
+def _licence_apart(book: Book) -> Iterator[Chapter]:
+    """Yields the chapters, with what is outside of a book of Project Gutenberg as extra ones."""
+    marks = [_GUTENBERG.search(chapter.text) for chapter in book.chapters]
+    first = next(filter(None, marks), None)
+    is_outside = first is not None and first[1] == "START"
+    for chapter, mark in zip(book.chapters, marks, strict=True):
+        if mark is None:
+            yield replace(chapter, is_extra=is_outside)
+            continue
+        at = 0
+        for line in (*_GUTENBERG.finditer(chapter.text), None):
+            text = chapter.text[at : line.start() if line else None].strip()
+            title = chapter.title if _PUBLISHER not in chapter.title else book.title
+            yield Chapter(_PUBLISHER if is_outside else title, text, is_extra=is_outside)
+            if line:
+                at = line.end()
+                is_outside = line[1] == "END"
 
 
 def _too_long(most_characters: int) -> FileTooLarge:
@@ -185,4 +220,11 @@ def _markdown_headings(text: str) -> Iterator[re.Match[str]]:
 
 def _plain(markdown: str) -> str:
     text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
-    return _SOFT_BREAK.sub(" ", text)
+    return _SOFT_BREAK.sub(" ", _ROW.sub(_cells, text))
+
+
+def _cells(row: re.Match[str]) -> str:
+    """Write a row of a table as a paragraph, and the line below its heading as nothing."""
+    cells = [cell.strip() for cell in row[1].split("|")]
+    is_rule = all(cell and not cell.strip(":-") for cell in cells)
+    return "" if is_rule else f"{', '.join(filter(None, cells))}\n"

@@ -5,21 +5,23 @@ and at headings. Notes and page numbers, which EPUB's structural semantics
 
 import io
 import re
+import unicodedata
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import unescape
 from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut
+from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.headings import follows
-from pipelines.jobs.file_kinds import archive_kind, not_a_document
+from pipelines.jobs.file_kinds import UTF_16_MARKS, archive_kind, not_a_document
 from pipelines.text.markup import Token, tokens_of
+from pipelines.text.normalisation.notation import TO_RAISED
 
 MAX_MEMBERS = 10_000
 MAX_NOTE = 3000  # characters of a note that only links mark
@@ -33,13 +35,19 @@ _CONTAINER = "META-INF/container.xml"  # names the package document
 
 # A declaration without an internal subset; without `<`, so that unclosed ones take no longer.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
+_ENCODING = re.compile(
+    rb"""<\?xml[^>]{1,99}?encoding=["'](iso-8859-\d{1,2}|windows-125\d)["']""", re.IGNORECASE
+)
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
 _UNREADABLE: tuple[type[Exception], ...] = (KeyError, BadZipFile, RuntimeError, OSError, EOFError)
 _UNREADABLE += (zlib.error, ValueError, OverflowError)  # the last two: an offset outside the file
 _BLOCKS = set(
     "p div h1 h2 h3 h4 h5 h6 li blockquote section article aside main header footer figure"
-    " figcaption pre hr tr td th dt dd".split()
+    " figcaption pre hr tr dt dd ul ol dl menu dir table caption center address details summary"
+    " fieldset legend form hgroup search".split()
 )
+_CELLS = {"td", "th"}
+_STOPS = ".,:;!?…。！？、，：；"  # after which the next cell of a row needs no comma
 _SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
 _ONE_NOTE = {"footnote", "endnote", "rearnote", "doc-footnote", "doc-endnote"}
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
@@ -48,6 +56,8 @@ _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 _CONTAINERS = {"body", "section", "article", "table"} | _HEADINGS
 _NOTE_MARKS = {"noteref", "doc-noteref"}
 _SPACES = re.compile(r"\s+")
+_HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
+_RAISED = re.compile(r"\s*\[?([-−+]?\d{1,3}(?:[,–-]\d{1,3}){0,4})\]?\s*")
 _MARK = re.compile(r"\[?(?:\d{1,4}|[*†‡§¶]{1,3}|[a-z]|[ivxlc]{1,6})\]?")
 
 Place = tuple[str, str]
@@ -57,6 +67,52 @@ Place = tuple[str, str]
 def read_epub(data: bytes, most_characters: int) -> Book:
     """Reads an EPUB. Blocking. Raises InvalidRequest or FileTooLarge."""
     return _Epub(data, most_characters).book()
+
+
+class _DamagedFile(InvalidRequest):
+    """A file of the EPUB is missing or cannot be unpacked."""
+
+
+@dataclass(slots=True)
+class _Name:
+    """A title, creator or language in the metadata."""
+
+    tag: str
+    key: str  # id of the element
+    role: str  # MARC relator of a creator
+    text: str = ""
+
+
+@dataclass(slots=True)
+class _Metadata:
+    """Reads the metadata of a package document, of EPUB 2 or 3."""
+
+    names: list[_Name] = field(default_factory=list)
+    refined: dict[str, str] = field(default_factory=dict)  # by the id of the element
+    _refines: str = ""  # id of the element whose role or title-type follows
+
+    def read(self, token: Token, inside: str) -> None:
+        tag = _local(token)
+        attributes = token.attributes
+        if tag in ("title", "creator", "language") and not token.closes:
+            self.names.append(_Name(tag, attributes.get("id", ""), attributes.get("opf:role", "")))
+        elif tag == "meta":
+            is_kind = attributes.get("property") in ("role", "title-type")
+            self._refines = attributes.get("refines", "")[1:] if is_kind else ""
+        elif inside == "meta" and self._refines:
+            self.refined.setdefault(self._refines, token.text.strip())
+        elif self.names and inside == self.names[-1].tag:
+            name = self.names[-1]
+            name.text = f"{name.text}{unescape(token.text)}"[:MAX_TITLE]
+
+    def texts(self, tag: str, kind: str) -> list[str]:
+        """Return the texts of the elements of this kind or, if there is none, of all."""
+        texts = list[tuple[str, str]]()
+        for name in self.names:
+            text = " ".join(name.text.split())[:MAX_TITLE]
+            if name.tag == tag and text:
+                texts.append((text, self.refined.get(name.key, name.role) or kind))
+        return [text for text, its_kind in texts if its_kind == kind] or [text for text, _ in texts]
 
 
 class _Epub:
@@ -75,6 +131,8 @@ class _Epub:
         members = self._zip.namelist()
         if _CONTAINER not in members:
             raise not_a_document(archive_kind(members))
+        self._members = {_member_key(name): name for name in reversed(members)}
+        self._members |= {name: name for name in members}
 
     def book(self) -> Book:
         roots = (token.attributes for token in self._tokens(_CONTAINER))
@@ -83,11 +141,12 @@ class _Epub:
         spine = []
         images = set[str]()
         aside = 0  # pages outside of the reading order
-        metadata = {"title": "", "creator": ""}
+        metadata = _Metadata()
         cover = contents = inside = ""
         for token in self._tokens(package):
             tag = _local(token)
             attributes = token.attributes
+            metadata.read(token, inside)
             if tag == "item" and not token.closes:
                 name = attributes.get("id", "")
                 items[name] = _place(package, attributes.get("href", ""))[0]
@@ -104,37 +163,54 @@ class _Epub:
                 spine.append(attributes.get("idref", ""))
             elif tag == "meta" and attributes.get("name") == "cover":
                 cover = cover or attributes.get("content", "")
-            elif token.text:
-                if inside in metadata and not metadata[inside]:
-                    metadata[inside] = " ".join(unescape(token.text).split())[:MAX_TITLE]
             inside = "" if token.closes else tag or inside
         names = (name for name in spine if name in items and name not in images)
         pages = dict.fromkeys(items[name] for name in names)  # without duplicates
-        title = metadata["title"] or UNTITLED
+        title = next(iter(metadata.texts("title", "main")), UNTITLED)
         entries: dict[Place, str] = {}
         if contents in items:
             with suppress(InvalidRequest):  # a broken one; headings begin chapters, too
                 entries = self._contents(items[contents])
         entries = {place: label for place, label in entries.items() if place[0] in pages}
         reader = _PageReader(title, entries if len(entries) > 1 else {})
+        damaged = dict[str, InvalidRequest]()
         for page in pages:
             reader.turn(page)
-            for token in self._tokens(page):
-                reader.read(token)
+            try:
+                for token in self._tokens(page):
+                    reader.read(token)
+            except _DamagedFile as error:
+                damaged[page] = error
         reader.finish()
+        if damaged and len(damaged) == len(pages):
+            raise next(iter(damaged.values()))
         image = b""
-        if cover in items:
-            with suppress(InvalidRequest):
+        with suppress(InvalidRequest):
+            if cover in items and cover not in images:
+                image = self._read(self._first_image(items[cover]))
+            elif cover in items:
                 image = self._read(items[cover])
         if not image.startswith(COVERS) or len(image) > MAX_COVER_BYTES:
             image = b""
         return Book(
             title=title,
             chapters=tuple(reader.chapters),
-            author=metadata["creator"],
+            author=", ".join(metadata.texts("creator", "aut")),
             cover=b64encode(image).decode(),
-            left_out=LeftOut(notes=reader.notes_left_out, pages=aside),
+            left_out=LeftOut(
+                notes=reader.notes_left_out, pages=aside, hidden=reader.hidden_left_out
+            ),
+            language=next(iter(metadata.texts("language", "")), ""),
+            warnings=_damage([*damaged]),
         )
+
+    def _first_image(self, page: str) -> str:
+        """Return the name of the first image of a page; the name of the page if it has none."""
+        for token in self._tokens(page):
+            if _local(token) in ("img", "image") and not token.closes:
+                links = (token.attributes.get(name) for name in ("src", "xlink:href", "href"))
+                return _place(page, next(filter(None, links), ""))[0]
+        return page
 
     def _contents(self, page: str) -> dict[Place, str]:
         """Reads the labels of the table of contents, of a navigation document or an NCX."""
@@ -176,15 +252,20 @@ class _Epub:
 
     def _tokens(self, name: str) -> Iterator[Token]:
         """Yields the tokens of an XML document, in which only entities of HTML are allowed."""
+        data = self._read(name)
+        if not data.strip():
+            raise _DamagedFile(f"document: {name[:100]} is empty")
+        declared = _ENCODING.match(data)
+        encoding = declared[1].decode() if declared else "utf-8-sig"
         try:
-            text = self._read(name).decode("utf-8-sig")
+            text = data.decode("utf-16" if data.startswith(UTF_16_MARKS) else encoding)
         except UnicodeDecodeError:
             reason = "is not UTF-8"
             if self._is_encrypted(name):
                 reason = "is encrypted: books with copy protection (DRM) cannot be read"
             raise InvalidRequest(f"document: {name[:100]} {reason}") from None
         text = _ENTITY.sub(lambda match: unescape(match[0]), _DOCTYPE.sub("", text, count=1))
-        for token in tokens_of(text, f"document: {name[:100]}"):
+        for token in tokens_of(text, f"document: {name[:100]}", repairs=True):
             self._tokens_left -= 1
             if self._tokens_left < 0:
                 raise FileTooLarge(f"document: an EPUB has at most {MAX_TOKENS} elements and texts")
@@ -205,12 +286,13 @@ class _Epub:
             raise InvalidRequest(f"document: {name[:100]} points outside the EPUB")
         try:
             # OCF allows only these methods; others may use dictionaries of gigabytes.
-            if self._zip.getinfo(path).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            info = self._zip.getinfo(self._members.get(path) or self._members[_member_key(path)])
+            if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise BadZipFile
-            with self._zip.open(path) as member:
+            with self._zip.open(info) as member:
                 data = member.read(self._bytes_left + 1)
         except _UNREADABLE:
-            raise InvalidRequest(f"document: {name[:100]} cannot be read") from None
+            raise _DamagedFile(f"document: {name[:100]} cannot be read") from None
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
             raise FileTooLarge("document: the EPUB is too large when unpacked")
@@ -236,6 +318,7 @@ class _PageReader:
         self.chapters = list[Chapter]()
         self.notes = set[Place]()  # elements to which marks refer
         self.left_out = dict[Place, Place]()  # elements that are not read, and the note of each
+        self.hidden_left_out = 0  # hidden elements with text
         self._title = title  # title of the book
         self._contents = contents
         self._headings = {"h1"} if contents else {"h1", "h2"}
@@ -245,12 +328,16 @@ class _PageReader:
         self._has_heading = self._has_body = False
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
+        self._last = ""  # last character of the paragraph
+        self._cell_ended = False  # whether the paragraph goes on in the next cell of a table
         self._is_heading = False  # whether the paragraph is a heading of any level
         self._note: _Note | None = None
         self._depth = 0
         self._skipped = 0  # depth in an element that is left out
+        self._is_hidden = False  # whether that element is hidden, and no text of it was met
         self._skipped_note: Place | None = None  # last note that began in it
         self._raised = 0  # depth in `sup`
+        self._raised_at = 0  # index of the first part of the `sup`
         self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
 
     @property
@@ -273,6 +360,9 @@ class _PageReader:
             self._skipped += -1 if token.closes else bool(token.name)
             if token.name and not token.closes:
                 self._leave_out(token.attributes.get("id", ""), _kinds(token.attributes))
+            if self._is_hidden and token.text.strip():
+                self.hidden_left_out += 1
+                self._is_hidden = False
         elif token.closes:
             self._close(_local(token))
         elif token.name:
@@ -289,10 +379,12 @@ class _PageReader:
         place = (self._page, name)
         is_note = self._is_note(place, tag)
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
+        is_hidden = is_hidden or _HIDDEN.search(attributes.get("style", "")) is not None
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
             if "#" in href and not _NOTE_MARKS.isdisjoint(kinds):
                 self.notes.add(_place(self._page, href))
             self._skipped_note = None
+            self._is_hidden = is_hidden and tag not in _SILENT and _NOTES.isdisjoint(kinds)
             self._leave_out(name, kinds)
             self._skipped = 1
         elif tag == "br":
@@ -312,8 +404,11 @@ class _PageReader:
                 self._heading_at = len(self._parts)
         elif tag == "sup":
             self._raised += 1
+            self._raised_at = len(self._parts)
             if self._link:
                 self._link = (self._link[0], True, self._link[2])
+        elif tag == "sub" and self._raised_at == len(self._parts) - 2 and self._parts[-1] == "/":
+            self._parts[-1] = "⁄"  # of a fraction, such as 3<sup>1</sup>/<sub>2</sub>
         elif tag == "a" and "#" in href and not self._link and not self._note:
             self._link = (len(self._parts), self._raised > 0, _place(self._page, href))
         elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
@@ -357,8 +452,13 @@ class _PageReader:
             self._break()
         elif tag in _BLOCKS:
             self._break()
+        elif tag in _CELLS:
+            self._cell_ended = bool(self._last)
         elif tag == "sup":
             self._raised = max(0, self._raised - 1)
+            raised = _RAISED.fullmatch("".join(self._parts[self._raised_at :]))
+            if raised and not self._link:  # a power, or the mark of a note, which is not spoken
+                self._parts[self._raised_at :] = [raised[1].translate(TO_RAISED)]
         elif tag == "a" and self._link:
             start, is_raised, target = self._link
             self._link = None
@@ -368,7 +468,17 @@ class _PageReader:
                 self.notes.add(target)
 
     def _write(self, text: str) -> None:
+        if self._cell_ended and text.isspace():
+            return
+        if self._cell_ended:
+            self._cell_ended = False
+            for at in reversed(range(len(self._parts))):
+                self._parts[at] = self._parts[at].rstrip()
+                if self._parts[at]:
+                    break
+            self._parts.append(" " if self._last in _STOPS else ", ")
         self._parts.append(text)
+        self._last = text.rstrip()[-1:] or self._last
         if self._heading_at < 0 and not text.isspace():
             self._has_body = True
 
@@ -378,6 +488,8 @@ class _PageReader:
             self._end_note()
         self._parts.append("\n\n")
         self._paragraph_at = len(self._parts)
+        self._last = ""
+        self._cell_ended = False
         self._is_heading = False
         self._link = None
 
@@ -428,6 +540,22 @@ class _PageReader:
         self._link = None
         self._label = ""
         self._has_heading = self._has_body = False
+
+
+def _member_key(name: str) -> str:
+    """Return the key by which a file is found whose name in the archive differs in its encoding,
+    case, composition of accents or slashes."""
+    with suppress(UnicodeError):  # UTF-8 that is not declared as such
+        name = name.encode("cp437").decode()
+    name = name.casefold().replace("\\", "/")
+    return unicodedata.normalize("NFC", name) if len(name) <= MAX_TITLE else name
+
+
+def _damage(pages: Sequence[str]) -> tuple[str, ...]:
+    if not pages:
+        return ()
+    more = f", and so are {len(pages) - 1} more" if len(pages) > 1 else ""
+    return (f"the page {clean_title(pages[0])} of the EPUB is missing or damaged{more}",)
 
 
 def _kinds(attributes: Mapping[str, str]) -> Sequence[str]:

@@ -31,7 +31,7 @@ _MACRO_IN_TEXT = re.compile(
 _PATH = re.compile(r"(?<![^\W_])[A-Za-z]:\\(?![\[(])")
 _GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:_\d{3}){1,5}(?!\w|[.,]\d)")
 _RAISED = re.compile(r"<sup>([-−+]?\d{1,3})</sup>")
-_TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 # A heart ends a sentence, or stands between people and what they love; elsewhere "<3" is "less than
 # 3", such as after "be", a colon or a number, and before a unit or decimals.
 _HEART = re.compile(
@@ -54,7 +54,7 @@ def without_notation(text: str, signs: Mapping[str, str]) -> str:
     if "_" in text:
         text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)
     if "<sup>" in text:
-        text = _RAISED.sub(lambda raised: raised[1].translate(_TO_RAISED), text)
+        text = _RAISED.sub(lambda raised: raised[1].translate(TO_RAISED), text)
     if ("\\" not in text and text.count("$") < 2) or _PATH.search(text):
         return text
 

@@ -78,6 +78,13 @@ async def test_a_grant_obeys_a_body_without_its_length(
     answer = await client.post("/v1/auth/grant", headers=headers, content=pieces())
     assert (answer.status_code, answer.json()["expires_in"]) == (200, 600)
 
+    async def nothing() -> AsyncIterator[bytes]:
+        yield b""
+
+    for empty in (headers, with_token(auth)):
+        answer = await client.post("/v1/auth/grant", headers=empty, content=nothing())
+        assert (answer.status_code, answer.json()["expires_in"]) == (200, 30)
+
 
 async def test_a_granted_token_opens_a_socket_from_a_browser(server: SocketServer) -> None:
     async with httpx.AsyncClient(base_url=f"http://{server.address}") as http:

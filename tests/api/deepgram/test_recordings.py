@@ -64,7 +64,7 @@ async def test_utterances_paragraphs_speakers_and_the_language_are_told_when_ask
         "utterances": "true",
         "paragraphs": "true",
         "diarize": "true",
-        "utt_split": 0.3,
+        "utt_split": 2.0,
     }
     body = (await listen(client, token, **query, detect_language="true")).json()
     (channel,) = body["results"]["channels"]

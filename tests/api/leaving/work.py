@@ -269,16 +269,26 @@ SOCKETS: dict[str, tuple[str, Begin, str]] = {
         audio(),
         "stt",
     ),
+    # With finals after pauses: by default, these sockets send one when the client asks for it.
     **{
-        path: (f"{path}?model=ink-2&encoding=pcm_s16le&sample_rate=16000", audio(), "stt")
-        for path in (
-            "/cartesia/stt/websocket",
-            "/cartesia/stt/turns/websocket",
-            "/stt/websocket",
+        path: (
+            f"{path}?model=ink-2&encoding=pcm_s16le&sample_rate=16000&max_silence_duration_secs=1",
+            audio(),
+            "stt",
         )
+        for path in ("/cartesia/stt/websocket", "/stt/websocket")
     },
+    "/v1/speech-to-text/realtime": (
+        "/v1/speech-to-text/realtime?commit_strategy=vad",
+        scribe,
+        "stt",
+    ),
+    "/cartesia/stt/turns/websocket": (
+        "/cartesia/stt/turns/websocket?model=ink-2&encoding=pcm_s16le&sample_rate=16000",
+        audio(),
+        "stt",
+    ),
     "/v3/ws": ("/v3/ws?sample_rate=16000", audio(closing={"type": "ForceEndpoint"}), "stt"),
-    "/v1/speech-to-text/realtime": ("/v1/speech-to-text/realtime", scribe, "stt"),
     "/openai/v1/realtime": ("/openai/v1/realtime?model=svc/echo", realtime, "chat"),
     "/openai/v1/responses": (
         "/openai/v1/responses",

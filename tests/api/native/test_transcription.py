@@ -15,7 +15,7 @@ from models.stt.base import STT_SAMPLE_RATE, Segment, Transcript, TranscriptionR
 from pipelines.audio.levels import QUIET_WARNING
 from tests.api.disconnects import send_and_disconnect
 from tests.api.money import Books
-from tests.hostile.audio_files import encode, wav
+from tests.hostile.audio_files import CONTAINERS, delayed, encode, wav
 
 Headers = dict[str, str]
 SCRIPT = "the quick brown fox"
@@ -56,6 +56,31 @@ async def test_timestamps_add_words_to_the_answer(
     assert [word["word"] for word in body["words"]] == SCRIPT.split()
     assert set(body["words"][0]) == {"word", "start", "end", "confidence"}
     assert body["words"][-1]["end"] <= body["duration"] + 0.01
+
+
+@pytest.mark.parametrize("kind", ["ogg", "m4a", "webm"])
+@pytest.mark.parametrize(
+    ("from_s", "gap_s", "later_s"),
+    [(2.0, 10.0, 10.0), (0.0, 4.0, 4.0), (2.0, 0.05, 0), (2.0, 90.0, 0)],
+)
+async def test_words_after_a_gap_in_a_recording_have_the_times_of_players(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    speech: np.ndarray,
+    kind: str,
+    from_s: float,
+    gap_s: float,
+    later_s: float,
+) -> None:
+    pcm = np.concatenate([np.zeros(3 * STT_SAMPLE_RATE, np.float32), speech])
+    data = encode(kind, pcm)
+    answers = []
+    for body in (data, delayed(data, CONTAINERS[kind][0], from_s, gap_s)):
+        answers.append((await send(client, auth, body, timestamps="true")).json())
+    for name in ("start", "end"):
+        before, after = (answer["words"][0][name] for answer in answers)
+        assert after - before == pytest.approx(later_s, abs=0.1)
+    assert answers[1]["duration"] - answers[0]["duration"] == pytest.approx(later_s, abs=0.1)
 
 
 @pytest.mark.parametrize("model", ["general", "phone_call", "meeting", "medical"])
@@ -156,6 +181,11 @@ async def test_invalid_and_oversized_audio_is_refused(
 ) -> None:
     answer = await send(client, auth, data)
     assert (answer.status_code, answer.json()["error"]) == (400, error)
+    again: dict[str, Any] = {"files": {"file": data}, "data": {"model": "whisper-1"}}
+    other = await client.post("/openai/v1/audio/transcriptions", headers=auth, **again)
+    assert other.status_code == 400
+    for message in (answer.json()["message"], other.json()["error"]["message"]):
+        assert ("/jobs/transcriptions" in message) == (error != "invalid_audio")
 
 
 class Swearing:

@@ -22,6 +22,7 @@ from tests.clients.conftest import dialogue_services
 from tests.clients.dialogue import FAREWELL, GREETING
 from tests.clients.examples.programs import running
 from tests.clients.microphone import RATE
+from tests.clients.test_console_sound import KEEP_SOUND, UNPLUG
 from tests.clients.waiting import MEASURE_SOUND, run, wait_until
 from tests.hostile.audio_files import wav
 from tests.servers import free_port
@@ -133,6 +134,29 @@ def test_speech_sounds_before_it_is_whole(pages: Pages, tmp_path: Path) -> None:
         program = re.findall(r"```js\n(.*?)```", guide, re.DOTALL)[-1]
         page.call(f"(async () => {{ {program} }})")
         assert run(page, "loudest") > 0.05
+
+
+@pytest.mark.parametrize("name", ["captions.html", "agent.html"])
+def test_a_page_releases_a_microphone_that_it_cannot_use(tmp_path: Path, name: str) -> None:
+    with (
+        served(local_services(local_settings(tmp_path))) as pages,
+        open_url(pages.url, name, tmp_path / "none.wav") as page,
+    ):
+        page.call(KEEP_SOUND)
+        toggle = "document.getElementById('toggle')"
+        state = "document.getElementById('state').textContent"
+        released = (
+            f"tracks.length && tracks.every((one) => one.readyState === 'ended')"
+            f" && {toggle}.textContent === 'Start'"
+        )
+        page.call("(() => { window.fetched = fetch; window.fetch = () => Promise.reject('no'); })")
+        run(page, f"{toggle}.click()")
+        wait_until(page, released)
+        page.call("(() => { window.fetch = fetched; })")
+        run(page, f"{toggle}.click()")
+        wait_until(page, f"{state} === 'Speak …'")
+        page.call(UNPLUG)
+        wait_until(page, released)
 
 
 @pytest.mark.parametrize("program", ["page_server.py", "page_server.mjs"])

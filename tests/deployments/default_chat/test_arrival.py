@@ -155,6 +155,16 @@ def test_without_a_network_one_line_says_so(scene: Scene, monkeypatch: pytest.Mo
     assert line.startswith(f"Chat: {scene.model} is delayed: no source")
 
 
+def test_a_configuration_that_cannot_be_read_is_read_again(scene: Scene) -> None:
+    whole = Path(scene.model).read_text()
+    Path(scene.model).write_text("engine: [")
+    follower = scene.start()
+    block_until(lambda: any("is delayed" in line for line in scene.lines))
+    Path(scene.model).write_text(whole)
+    block_until(lambda: scene.serve.deployed)
+    follower.close()
+
+
 def test_a_service_that_stops_keeps_what_it_has_fetched(scene: Scene) -> None:
     scene.mirror.block_s = 0.1
     follower = scene.start()

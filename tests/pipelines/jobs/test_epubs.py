@@ -176,7 +176,7 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
 @pytest.mark.parametrize(
     ("page", "text"),
     [
-        ("<p>See <a href='#x'>12</a>, x<sup>2</sup>.</p><p id='x'>B.</p>", "See 12, x2.\n\nB."),
+        ("<p>See <a href='#x'>12</a>, x<sup>2</sup>.</p><p id='x'>B.</p>", "See 12, x².\n\nB."),
         ("<p>A<a href='#x'>[1]</a>.</p><section id='x'><p>B.</p></section>", "A.\n\nB."),
         ("<p>A<a href='#'>[1]</a>.</p><p>B.</p>", "A.\n\nB."),
         ("<p>A<a href='#x'>[1]</a>.</p><div id='x'><h3>B</h3><p>C.</p></div>", "A.\n\nB\n\nC."),

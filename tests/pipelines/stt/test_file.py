@@ -37,6 +37,7 @@ from tests.models.configured import configured, described
 from tests.models.sounds import speak, wordless
 from tests.patience import PATIENCE_S
 from tests.pipelines.stt.listening_doubles import LoudnessVAD
+from tests.pipelines.voices.recordings import TEXTS
 
 
 class RecordingTranscriber:
@@ -322,3 +323,25 @@ async def test_real_speech_between_noises_is_transcribed_without_hallucinations(
     assert result.language == "en"
     assert result.words[0].start == pytest.approx(5.2, abs=0.5)
     assert 0.5 < result.confidence <= 1
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("pause_s", [0.5, 1.0, 1.4])
+async def test_a_word_after_a_pause_begins_with_its_sound(
+    decoder: AudioDecoder, weights: WeightStore, tmp_path: Path, pause_s: float
+) -> None:
+    local, vad = LocalSTTModel(*described(STT, "whisper_base")), configured(VAD, "silero")
+    pipeline = TranscriptionPipeline(local, decoder, vad, load_profiles())
+    sentences = [speak(text, weights) for text in TEXTS[:4]]
+    loud = [np.flatnonzero(np.abs(pcm) > 0.02) for pcm in sentences]
+    parts = [pcm[at[0] : at[-1]] for pcm, at in zip(sentences, loud, strict=True)]
+    path = write(tmp_path / "0", *(piece for part in parts for piece in (part, silence(pause_s))))
+    words = (await transcribe(pipeline, path, RecognitionOptions("en", words=True))).words
+    start_s = 0.0
+    for part in parts:
+        end_s = start_s + len(part) / 16_000
+        first = next(word for word in words if word.end > start_s + 0.1)
+        last = [word for word in words if word.start < end_s - 0.1][-1]
+        assert first.start == pytest.approx(start_s, abs=0.3)
+        assert last.end == pytest.approx(end_s, abs=0.3)
+        start_s = end_s + pause_s

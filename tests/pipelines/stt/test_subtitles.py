@@ -93,3 +93,37 @@ def test_every_cue_has_a_length(times: list[tuple[float, float]]) -> None:
     assert all(start < end for start, end in spans)
     starts = [start for start, _ in spans]
     assert starts == sorted(starts)
+
+
+def lines_of(text: str, pieces: list[str], language: str) -> list[list[str]]:
+    """The lines of each cue of a text that is spoken in `pieces` of 0.2 s without a pause."""
+    assert "".join(pieces) == text.replace(" ", "")
+    words = [Word(piece, at / 5, (at + 1) / 5, 0.9) for at, piece in enumerate(pieces)]
+    return [cue.split("\n")[2:] for cue in to_srt([(None, words)], language).split("\n\n")[:-1]]
+
+
+ENGLISH = "When the rain came at last, the whole village went outside to stand in it and to laugh"
+JAPANESE = (
+    "参加者は三百二十五人で、午前9時から午後10時まで話し合いが続き、"
+    "部長は「来年の予算は20億円を超える」と述べた"
+)
+CHINESE = (
+    "來自全國各地的325名代表參加了討論，會議從九點開始，"
+    "一直持續到下午五點，「預算可能會超過20億元」"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [(ENGLISH, "en"), (JAPANESE, "ja"), (CHINESE, "zh"), (CHINESE * 2, "zh")]
+)
+def test_lines_fit_the_screen_and_break_at_marks_or_between_words(text: str, language: str) -> None:
+    pieces = text.split() if language == "en" else list(text)
+    cues = lines_of(text, pieces, language)
+    lines = [line for cue in cues for line in cue]
+    assert len(lines) > 1 and max(map(len, cues)) == 2
+    for line in lines:
+        assert len(line) <= (42 if language == "en" else 21)
+        assert line[0] not in "、。，」" and line[-1] not in "「"
+    assert not any(line[-1].isdigit() for line in lines[:-1])
+    assert any(line[-1] in ",、，" for line in lines[:-1])
+    assert (" " if language == "en" else "").join(lines) == text

@@ -5,6 +5,7 @@ import { credential, expire, isLocked, noteLimits, operatorToken, whileHere } fr
 const MOST_TRIES = 6; // about a minute of attempts while there is a network
 const FIRST_WAIT_MS = 1000;
 const STALLED_MS = 30_000;
+const TICK_MS = 200; // between two looks at the network
 
 export class ApiError extends Error {
   constructor(message, { status = 0, code = "", wait = 0, isEnd = false } = {}) {
@@ -132,19 +133,13 @@ function send(method, path, form, once, onProgress, signal) {
 }
 
 // Resolves after `ms` or, while there is no network, as soon as there is one.
-function networkAfter(ms, signal) {
-  return new Promise((resolve, reject) => {
-    const over = new AbortController();
-    const end = (settle) => () => {
-      clearTimeout(timer);
-      over.abort();
-      settle();
-    };
-    const go = end(resolve);
-    const timer = setTimeout(() => navigator.onLine && go(), ms);
-    addEventListener("online", go, { signal: over.signal });
-    signal.addEventListener("abort", end(() => reject(new DOMException("", "AbortError"))), { signal: over.signal });
-  });
+async function networkAfter(ms, signal) {
+  let wasOffline = false;
+  for (let waited = 0; !navigator.onLine || (!wasOffline && waited < ms); waited += TICK_MS) {
+    wasOffline ||= !navigator.onLine;
+    await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+    signal.throwIfAborted();
+  }
 }
 
 // The items of a list; none if the key lacks the scope.
@@ -159,14 +154,13 @@ export async function list(path, name) {
 
 // The lines of a streamed answer.
 export async function* lines(answer) {
-  const reader = answer.body.getReader();
-  const decoder = new TextDecoder();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) break;
-      rest += decoder.decode(value, { stream: true });
+      rest += value;
       const whole = rest.split("\n");
       rest = whole.pop();
       yield* whole;

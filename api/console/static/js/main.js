@@ -29,6 +29,9 @@ const logo = () => svg("svg", { viewBox: "0 0 32 32", class: "logo", "aria-hidde
   svg("rect", { width: 32, height: 32, rx: 8, class: "logo-back" }),
   svg("path", { d: "M6 14v4M11 9v14M16 12v8M21 6v20M26 14v4", class: "logo-line" }));
 
+const banner = (name, isShown) => h("p.banner", { id: name, role: "alert", hidden: !isShown }, icon("warn"), t(`nav.${name}`));
+const showBanner = (name, isShown) => frame?.querySelectorAll(`#${name}`).forEach((one) => { one.hidden = !isShown; });
+
 function makeFrame() {
   const isUser = session.workspace !== null; // an operator may have none
   const links = panelNames().map((name) => h("li", h("a.nav-link", { href: `#/${name}`, data: { panel: name } }, icon(name), h("span", t(`nav.${name}`)))));
@@ -45,7 +48,7 @@ function makeFrame() {
     h("header.bar", h("a.brand", { href: `#/${panelNames()[0]}`, "aria-label": about.brand }, logo(), h("span", about.brand)), isUser && !isOwner() && meter,
       h("nav", { "aria-label": t("nav.label") }, h("ul", links)),
       h("div.bar-end", page("guide", "help"), page("docs", "book"), h("p.who", { title: name }, name), !isUser && logIn, leave)),
-    h("div.main-wrap", h("p.offline", { role: "alert", hidden: navigator.onLine }, icon("warn"), t("nav.offline")), main));
+    h("div.main-wrap", banner("offline", !navigator.onLine), banner("paused", false), main));
   made.main = main;
   made.showCredit = (value) => {
     credit.textContent = value === null ? "–" : usd(value, 5);
@@ -191,12 +194,8 @@ addEventListener("hashchange", () => LINK.test(location.hash) && location.reload
 on("route", showPanel, true);
 on("credit", (value) => frame?.showCredit(value), true);
 document.addEventListener("visibilitychange", () => document.hidden || emit("visible"));
-for (const event of ["online", "offline"]) {
-  addEventListener(event, () => {
-    const banner = frame?.querySelector(".offline");
-    if (banner) banner.hidden = navigator.onLine;
-  });
-}
+for (const event of ["online", "offline"]) addEventListener(event, () => showBanner("offline", !navigator.onLine));
+on("paused", (isPaused) => showBanner("paused", isPaused), true);
 
 async function begin() {
   const link = LINK.exec(location.hash)?.[1];

@@ -35,7 +35,8 @@ export function endWork() {
 }
 
 // A signal that also aborts at the end of the work for the workspace, whose answers are not for the next user.
-export const whileHere = (signal) => AbortSignal.any([work.signal, signal].filter(Boolean));
+// Browsers before 2024 have no `any`.
+export const whileHere = (signal) => (signal && AbortSignal.any ? AbortSignal.any([work.signal, signal]) : signal || work.signal);
 
 export const isSession = (name) => [CREDENTIAL, USER].includes(name);
 const forget = (place) => [CREDENTIAL, USER].forEach((name) => place.removeItem(name));

@@ -61,6 +61,11 @@ export function setButton(made, name, text, label) {
   if (label) made.setAttribute("aria-label", label);
 }
 
+// Calls `handle` for Enter, but not for the one that ends a composition, such as of Japanese; in Safari, only its code tells.
+export const onEnter = (element, handle) => element.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.isComposing && event.keyCode !== 229) handle(event);
+});
+
 export function field(label, control, { hint, kind = "" } = {}) {
   control.id ||= newId("field");
   const about = hint && h("p.hint", { id: newId("hint") }, hint);

@@ -1,5 +1,5 @@
 // Data that several panels need: voices, models, languages, credit.
-import { ask, list } from "./api.js";
+import { ApiError, ask, list } from "./api.js";
 import { t } from "./i18n.js";
 import { emit, isOwner, noteCredit, on, session } from "./session.js";
 import { mayHelp } from "./ui.js";
@@ -18,32 +18,35 @@ function once(name, work) {
   return kept.get(name);
 }
 
-// Shows what `read` finds, with its failures in `place`; after a temporary failure, it reads again. Resolves after the
-// first attempt.
-export function soon(read, show, place) {
-  let timer = 0;
-  let isGone = false;
-  on("leave", () => {
-    isGone = true;
-    clearTimeout(timer);
-  });
-  const attempt = async () => {
-    clearTimeout(timer);
-    let found;
+let era = 0; // counts the workspaces that were left, whose answers are not shown
+on("leave", () => { era += 1; }, true);
+
+// Makes a function that shows what `read` finds, or its failure in `place`. It reads again after the milliseconds that
+// `show` returns, and after a temporary failure while `isShown`.
+function reader(read, show, place, isShown = () => true) {
+  const mine = era;
+  let next = 0;
+  return async function look() {
+    if (mine !== era) return;
+    let pause = 0;
     try {
-      found = await read();
+      const found = await read();
+      if (mine !== era) return;
+      place?.recover(look);
+      pause = show(found);
     } catch (error) {
-      if (isGone) return;
-      place?.fail(error, attempt);
-      if (mayHelp(error)) timer = setTimeout(attempt, Math.max(RETRY_MS, 1000 * (error.wait || 0)));
-      return;
+      if (mine !== era) return;
+      if (!(error instanceof ApiError)) throw error;
+      place?.fail(error, look);
+      pause = isShown() && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
     }
-    if (isGone) return;
-    place?.recover(attempt);
-    show(found);
+    clearTimeout(next); // another look may have overlapped this one
+    if (pause) next = setTimeout(look, pause);
   };
-  return attempt();
 }
+
+// Shows what `read` finds, as soon as it finds it. Resolves after the first attempt.
+export const soon = (read, show, place) => reader(read, (found) => void show(found), place)();
 
 const LISTS = { voices: "/default-voices", dictionaries: "/pronunciations?limit=100" };
 export const sharedList = (name) => once(name, () => list(LISTS[name], "data"));
@@ -109,36 +112,15 @@ export const tellModel = (about, box) => soon(models, ({ all, usual }) => {
 
 export const forget = () => kept.clear();
 
-// Polls what a panel shows: `draw` shows the result of `read`, and returns the milliseconds until the next
-// read, or 0. Failures are shown in `place`; after a temporary failure, it reads again.
+// Polls what a panel shows: `draw` shows the result of `read`, and returns the milliseconds until the next read, or 0.
 export function watch(panel, place, read, draw) {
-  let next = 0;
-  let isGone = false;
   const made = { isShown: false };
   on("route", ({ name }) => { made.isShown = name === panel; });
-  made.look = async () => {
-    let pause = 0;
-    try {
-      const found = await read();
-      if (isGone) return;
-      place.recover(made.look);
-      pause = draw(found);
-    } catch (error) {
-      if (isGone) return;
-      place.fail(error, made.look);
-      pause = made.isShown && mayHelp(error) ? Math.max(RETRY_MS, 1000 * (error.wait || 0)) : 0;
-    }
-    clearTimeout(next); // another look may have overlapped this one
-    if (pause) next = setTimeout(made.look, pause);
-  };
+  made.look = reader(read, draw, place, () => made.isShown);
   made.show = () => {
     made.isShown = true;
     made.look();
   };
-  on("leave", () => {
-    isGone = true;
-    clearTimeout(next);
-  });
   return made;
 }
 

@@ -45,7 +45,13 @@ async def test_an_estimate_says_what_a_job_reads_and_costs(
     assert [one["extra"] for one in chapters] == [True, False, False]
     assert [one["chosen"] for one in chapters] == [False, True, True]
     assert (plan["title"], plan["author"]) == ("The Sea", "Ann")
-    assert plan["left_out"] == {"notes": 1, "pages": 0, "page_numbers": 0, "front_matter": True}
+    assert plan["left_out"] == {
+        "notes": 1,
+        "pages": 0,
+        "hidden": 0,
+        "page_numbers": 0,
+        "front_matter": True,
+    }
     for name in ("characters", "price", "estimated_seconds"):
         assert plan[name] == pytest.approx(sum(one[name] for one in chapters[1:]))
     usual = await estimate(client, auth, BOOK, "a.md")
@@ -153,6 +159,83 @@ async def test_chapters_are_read_by_voices_of_their_languages_or_warned_of(
     await do_next(services)
     assert (await job(client, auth, answer.json()["id"]))["status"] == "completed"
     assert voices == ["Alto", "Ton"]
+
+
+async def test_the_language_that_a_book_states_decides_doubtful_chapters(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    names = f"{HTML}<h1>Anna</h1><p>Anna, Berta, Clara.</p></body></html>"
+    german = "Es war ein kalter Tag im April, und die Uhren schlugen gerade dreizehn."
+    clear = f"{HTML}<h1>Eins</h1><p>{german}</p></body></html>"
+    page = '<item id="{0}" href="OEBPS/text/{0}.xhtml"/>'
+    package = (
+        "<package><metadata><dc:language>{}</dc:language></metadata>"
+        f"<manifest>{page.format('one')}{page.format('two')}</manifest>"
+        '<spine><itemref idref="one"/><itemref idref="two"/></spine></package>'
+    )
+    for language, two, expected in (
+        ("de-AT", names, ["de", "de"]),
+        ("DEU", clear, ["de", "de"]),
+        ("nl", names, ["nl", "nl"]),
+        ("no", names, ["nb", "nb"]),
+        ("en", clear, ["de", "de"]),  # a converter's default
+    ):
+        files = {"P.opf": package.format(language)}
+        data = epub(one=names, two=two.replace("Anna<", "Berta<"), package="P.opf", **files)
+        plan = await estimate(client, auth, data, "a.epub")
+        assert [chapter["language"] for chapter in plan["chapters"]] == expected, language
+        voices = {chapter["voice"] for chapter in plan["chapters"]}
+        assert voices == {"Ton" if expected[0] == "de" else "Alto"}
+        assert len(plan["warnings"]) == (expected[0] != "de")
+    plan = await estimate(client, auth, b"---\nlang: de\n---\n\nAnna, Berta, Clara.", "a.md")
+    assert plan["chapters"][0]["language"] == "de"
+
+
+GUTENBERG = (
+    "The Project Gutenberg eBook of The Sea\n\nThis ebook is for the use of anyone.\n\n"
+    "Title: The Sea\n\nAuthor: Ann Hill\n\n*** START OF THE PROJECT GUTENBERG EBOOK THE\nSEA ***\n"
+    "\n\nTHE SEA\n\nby Ann Hill\n\nCHAPTER I.\n\nText.\n\nCHAPTER II.\n\nMore.\n\n"
+    "*** END OF THE PROJECT GUTENBERG EBOOK THE SEA ***\n\nUpdated editions.\n\n"
+    "THE FULL PROJECT GUTENBERG LICENSE\n\nPlease read this.\n"
+)
+
+
+async def test_the_licence_around_a_book_of_project_gutenberg_is_extra(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    plan = await estimate(client, auth, GUTENBERG.encode(), "pg1.txt")
+    assert (plan["title"], plan["author"]) == ("The Sea", "Ann Hill")
+    assert [(one["title"], one["extra"], one["chosen"]) for one in plan["chapters"]] == [
+        ("Project Gutenberg", True, False),
+        ("THE SEA", False, True),
+        ("CHAPTER I.", False, True),
+        ("CHAPTER II.", False, True),
+        ("Project Gutenberg", True, False),
+    ]
+    assert plan["characters"] < 100
+    paragraphs = "".join(f"<p>{text}</p>" for text in GUTENBERG.split("\n\n"))
+    page = paragraphs.replace("<p>CHAPTER I.</p>", "<h2>CHAPTER I.</h2>")
+    page = page.replace("<p>THE FULL PROJECT GUTENBERG LICENSE</p>", "<h2>LICENSE</h2>")
+    plan = await estimate(client, auth, epub(one=f"{HTML}{page}</body></html>"), "a.epub")
+    assert [(one["title"], one["extra"]) for one in plan["chapters"]] == [
+        ("Project Gutenberg", True),
+        ("A Book & its Title", False),
+        ("CHAPTER I.", False),
+        ("Project Gutenberg", True),
+        ("LICENSE", True),
+        ("Chapter Two", True),
+    ]
+
+
+async def test_a_book_without_one_of_its_pages_is_spoken_with_a_warning(
+    client: httpx.AsyncClient, auth: Headers
+) -> None:
+    files = {"document": ("a.epub", epub(href="text/none.xhtml"))}
+    for path in ("/jobs/speech/estimate", "/jobs/speech"):
+        answer = await client.post(path, headers=auth, files=files)
+        assert answer.json()["warnings"] == [
+            "the page OEBPS/text/none.xhtml of the EPUB is missing or damaged"
+        ]
 
 
 async def test_chapters_that_a_document_lacks_are_refused(

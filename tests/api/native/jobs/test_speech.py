@@ -9,12 +9,14 @@ from unittest.mock import ANY, AsyncMock
 
 import av
 import httpx
+import numpy as np
 import pytest
 
 from api.native import jobs as jobs_api
 from api.services import Services
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S
 from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs.documents.book import Book, Chapter
@@ -85,6 +87,32 @@ async def test_a_book_becomes_one_file_with_chapters_and_a_cover(
     is_down = AsyncMock(side_effect=StorageUnavailable("down"))
     monkeypatch.setattr(type(services.speech.jobs), "read", is_down)
     assert await job(client, auth, made["id"]) == done | {"chapters": [], "audio_url": ANY}
+
+
+@pytest.mark.parametrize("form", ["m4b", "mp3"])
+async def test_chapters_are_set_apart_and_none_is_empty(
+    form: str,
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs_api, "CONFIG", CONFIG.model_copy(update={"block_characters": 40}))
+    paragraphs = "This is a sentence with forty letters.\n\n" * 2
+    data = f"# * * *\n\n* * *\n\n# One\n\n{paragraphs}\n\n# 🌊\n\n…\n\n# Two\n\nEnd."
+    made = (await speak(client, auth, data.encode(), output_format=form)).json()
+    await do_next(services)
+    file = await audio(client, auth, made["id"])
+    with av.open(io.BytesIO(file.content), "r") as opened:
+        marks: Any = opened.chapters()
+        assert [mark["metadata"]["title"] for mark in marks] == ["One", "Two"]
+        assert all(mark["end"] > mark["start"] for mark in marks)
+        pcm = np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
+    at = int(marks[1]["start"] * marks[1]["time_base"] * 24_000)
+    loud = np.flatnonzero(np.abs(pcm) > 0.02)
+    gaps = np.diff(loud) / 24_000
+    assert loud[loud < at].max() < at - 1.1 * 24_000 and loud[loud > at].min() < at + 0.3 * 24_000
+    assert sorted(gaps)[-2] == pytest.approx(PARAGRAPH_PAUSE_S, abs=0.3)
 
 
 async def test_a_killed_attempt_is_resumed_at_the_next_block(

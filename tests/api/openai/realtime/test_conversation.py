@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from api.services import Services
-from models.stt.base import Transcript, TranscriptionRequest
+from models.stt.base import FINAL, Transcript, TranscriptionRequest
 from pipelines.agents.response import INSTRUCTIONS
 from tests.api.openai.realtime.client import RATE, RealtimeClient
 from tests.api.replaced import with_listening
 from tests.api.sockets.client import connect
 from tests.api.sockets.conftest import SocketServer, serve
 from tests.api.sockets.test_handshake import refused
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, tone, transcript
 from tests.pipelines.tts.engine_texts import record_engine_texts
 
@@ -134,6 +134,23 @@ async def test_push_to_talk_waits_for_the_text_of_what_was_committed(
         response = await client.respond()
         assert response["output"][0]["content"][0]["transcript"] == "Hello there."
         assert "input_audio_buffer.speech_started" not in client.kinds()
+
+
+async def test_long_speech_has_the_text_from_before_its_commit(
+    server: SocketServer, heard: FakeTranscriber
+) -> None:
+    heard.answer = says("It goes on.")
+    async with session(server) as client:
+        await client.update(
+            audio={"input": {"turn_detection": None, "transcription": {"model": "whisper-1"}}}
+        )
+        await client.speak(loud(30.0), piece_s=0.5)  # more than one utterance
+        await until(lambda: any(request.urgency == FINAL for request in heard.requests))
+        await asyncio.sleep(0.2)
+        await client.speak(loud(1.0))
+        await client.send("input_audio_buffer.commit")
+        done = await client.until("conversation.item.input_audio_transcription.completed")
+        assert done["transcript"] == "It goes on. It goes on."
 
 
 async def test_speech_is_committed_where_turns_are_detected_without_silence_after_it(

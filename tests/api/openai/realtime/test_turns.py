@@ -1,6 +1,7 @@
 """The machine of the user's turns: events in, effects out, by a table of sequences."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -64,7 +65,10 @@ START = live(LiveSpeechStarted(at_s=1.3, starts_s=1.0))
 STOP = live(LiveSpeechStopped(at_s=2.0))
 RESUME = live(SpeechResumed())
 FAIL = live(FailedUtterance(1, EngineOverloaded("busy")))
+FAIL_PART = live(FailedUtterance(1, EngineOverloaded("busy"), cut=True))
+COMMIT: Step = UserTurns.commit
 CLEAR: Step = UserTurns.clear
+CLEAR_FIRST: Step = partial(UserTurns.clear, sentence_id=1)
 CLOSE: Step = UserTurns.close
 
 
@@ -99,6 +103,9 @@ def machine(**options: Any) -> UserTurns:
     return turns
 
 
+FAILED = (
+    "TranscriptionFailed item1 0 {'type': 'server_error', 'code': 'overloaded', 'message': 'busy'}"
+)
 STARTED = "UserSpeechStarted item1 1000"
 COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
 
@@ -189,10 +196,28 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
                 "BeginDraft item1 Hello.",
                 *COMMITTED,
                 "DropDraft item1",
-                "TranscriptionFailed item1 0 {'type': 'server_error', 'code': 'overloaded',"
-                " 'message': 'busy'}",
+                FAILED,
             ],
             id="a turn without a text has an error",
+        ),
+        pytest.param(
+            [START, FAIL_PART, STOP, final("like tea.")],
+            [STARTED, *COMMITTED, FAILED],
+            id="a long turn without the text of a part has an error",
+        ),
+        pytest.param(
+            [START, STOP, FAIL_PART, START, final("like tea."), STOP, final("No.")],
+            [
+                STARTED,
+                *COMMITTED,
+                "UserSpeechStarted item2 1000",
+                FAILED,
+                "UserSpeechStopped item2 2000",
+                "CommitItem item2",
+                "SetTranscript item2 No. 1000",
+                "Respond None",
+            ],
+            id="the rest of a turn that failed is not the text of the next one",
         ),
         pytest.param(
             [START, eager("Hello."), CLEAR, STOP, final("Hello.")],
@@ -256,6 +281,30 @@ def test_effects_of_a_sequence(steps: Sequence[Step], effects: list[str]) -> Non
                 "TranscriptionCompleted item1 0 I would like. {'type': 'duration', 'seconds': 1.0}",
             ],
             id="transcripts grow by words that two interims agree on",
+        ),
+        pytest.param(
+            {"creates_response": False, "is_manual": True},
+            [final("I would", cut=True), COMMIT, final("like", cut=True), final("tea."), COMMIT],
+            ["CommitItem item1", "SetTranscript item1 I would like tea. 3000", "CommitItem item2"],
+            id="a long turn that the client commits has the parts from before",
+        ),
+        pytest.param(
+            {"creates_response": False, "is_manual": True},
+            [final("I would", cut=True), CLEAR, COMMIT, final("Tea.")],
+            ["CommitItem item2", "SetTranscript item2 Tea. 1000"],
+            id="parts that the client clears are forgotten",
+        ),
+        pytest.param(
+            {"creates_response": False, "is_manual": True},
+            [CLEAR_FIRST, final("I would", cut=True), COMMIT, final("Tea.")],
+            ["CommitItem item1", "SetTranscript item1 Tea. 1000"],
+            id="parts of what the client has cleared may come late",
+        ),
+        pytest.param(
+            {"creates_response": False, "is_manual": True},
+            [FAIL_PART, COMMIT, final("tea.")],
+            ["CommitItem item1", FAILED],
+            id="a committed turn without the text of a part has an error",
         ),
     ],
 )

@@ -72,6 +72,16 @@ async def test_single_mode_ends_with_the_first_non_empty_final(client: SttClient
     assert code == 1000
 
 
+async def test_single_mode_ends_with_a_long_utterance_whose_last_part_is_silent(
+    client: SttClient,
+) -> None:
+    await client.start()
+    await client.send_pcm(loud(27.9), quiet(1.5), step_s=0.5)  # it is cut after 28 s
+    messages, code = await client.receive_rest()
+    assert [final["text"] for final in finals(messages)] == ["text 0", ""]
+    assert (messages[-1]["type"], code) == ("session_stopped", 1000)
+
+
 async def test_finals_of_very_quiet_speech_have_a_warning(client: SttClient) -> None:
     await client.start(continuous_mode=True)
     await client.send_pcm(quiet(1), faint(1), quiet(1), loud(1), quiet(1))

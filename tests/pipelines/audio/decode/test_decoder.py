@@ -21,7 +21,7 @@ from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.encode.encoder import CODECS, FileEncoder, FileFormat
 from pipelines.errors import AudioTooLong, InvalidAudio, Overloaded
-from tests.hostile.audio_files import CONTAINERS, encode, tone, wav
+from tests.hostile.audio_files import CONTAINERS, encode, tone, two_streams, wav
 from tests.patience import PATIENCE_S, until
 
 
@@ -99,6 +99,30 @@ async def test_channels_are_mixed_down_to_mono(decoder: AudioDecoder, tmp_path: 
     path.write_bytes(wav(np.tile(np.array([16384, 0], "<i2"), 16_000).tobytes(), channels=2))
     audio = await decoder.decode(path)
     assert audio.pcm == pytest.approx(np.full(16_000, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("container", "codecs", "default", "played"),
+    [
+        ("webm", ("libopus", "libopus"), 1, 1),
+        ("webm", ("libopus", "libopus"), None, 0),
+        ("mp4", ("aac", "aac"), 1, 1),
+        ("mp4", ("aac", "aac"), 0, 0),
+        ("mp4", ("ac3", "aac"), 0, 1),  # the default cannot be decoded
+    ],
+)
+async def test_of_several_tracks_the_one_that_players_choose_is_decoded(
+    decoder: AudioDecoder,
+    tmp_path: Path,
+    container: str,
+    codecs: tuple[str, str],
+    default: int | None,
+    played: int,
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(two_streams(tone(1, 48_000), 48_000, container, codecs, default))
+    level = (await decoder.decode(path)).pcm.std()
+    assert level == pytest.approx(tone(1).std() * (1, 0.5)[played], rel=0.1)
 
 
 async def test_too_long_decoded_audio_is_refused(decoder: AudioDecoder, tmp_path: Path) -> None:

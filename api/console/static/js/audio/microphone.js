@@ -2,6 +2,7 @@
 import { t } from "../i18n.js";
 import { explained, field, h } from "../ui.js";
 import { RATE, wav } from "./pcm.js";
+import { openContext } from "./stream.js";
 
 const REASONS = {
   NotFoundError: "mic.none",
@@ -11,7 +12,7 @@ const REASONS = {
   AbortError: "mic.used",
 };
 
-// `begin(handle)` passes the samples, 60 ms at a time, at `rate`.
+// `begin(handle)` passes the samples, 60 ms at a time, at `rate`. It rejects if there are none, or no more.
 export async function openMicrophone({ device = "", rate = RATE, clean = true } = {}) {
   if (!navigator.mediaDevices) throw explained(t("mic.insecure"));
   const audio = { echoCancellation: clean, noiseSuppression: clean, autoGainControl: clean };
@@ -20,36 +21,40 @@ export async function openMicrophone({ device = "", rate = RATE, clean = true } 
     const known = REASONS[error.name];
     throw explained(known ? t(known) : t("mic.failed", { reason: error.message }));
   });
-  const context = new AudioContext(); // Firefox refuses a microphone with a different sample rate
+  const lost = new Promise((_, reject) => { stream.getTracks()[0].onended = () => reject(explained(t("mic.lost"))); });
+  const context = openContext(); // Firefox refuses a microphone with a different sample rate
   const source = context.createMediaStreamSource(stream);
   const meter = new AnalyserNode(context, { fftSize: 1024 });
   source.connect(meter);
   const close = async () => {
     stream.getTracks().forEach((track) => track.stop());
-    if (context.state !== "closed") await context.close();
+    await context.close();
   };
   const begin = async (handle) => {
-    await context.audioWorklet.addModule("/console/js/audio/worklet.js");
-    const node = new AudioWorkletNode(context, "microphone", { processorOptions: { rate } });
+    await context.audioWorklet.addModule("/console/js/audio/worklet.js")
+      .catch(({ message }) => { throw explained(t("mic.failed", { reason: message })); });
+    // The mean of all channels, since a voice may be on any of them.
+    const node = new AudioWorkletNode(context, "microphone", { channelCount: 1, channelCountMode: "explicit", processorOptions: { rate } });
     node.port.onmessage = ({ data }) => handle(new Uint8Array(data.buffer));
     source.connect(node);
+    await lost;
   };
   return { begin, close, meter, stream };
 }
 
-// Records into a WAV file, which every route accepts. Resolves once it records; `stop()` returns the file.
-export async function record({ device, ontick }) {
+// Records into a WAV file, which every route accepts, until `onlost(error)`. `stop()` returns the file, or null if it is empty.
+export async function record({ device, ontick, onlost }) {
   const microphone = await openMicrophone({ device, clean: false });
   const pieces = [];
   let bytes = 0;
-  await microphone.begin((piece) => {
+  microphone.begin((piece) => {
     pieces.push(piece);
     bytes += piece.length;
     ontick(bytes / 2 / RATE);
-  });
+  }).catch(onlost);
   const stop = async () => {
     await microphone.close();
-    return wav(pieces, RATE);
+    return bytes ? wav(pieces, RATE) : null;
   };
   return { stop, meter: microphone.meter };
 }

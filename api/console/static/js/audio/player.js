@@ -19,7 +19,6 @@ export function player({ ontime = () => {}, small = false, label = t("player.see
   const toggle = iconButton("play", t("player.play"), () => (audio.paused ? start() : audio.pause()), { kind: "round main" });
   const made = h("div.player", { class: small ? "small" : "", hidden: true }, toggle, h("div.track", canvas, seek), time, audio);
   let peaks = [];
-  let address = null;
   let frame = 0;
 
   const length = () => (Number.isFinite(audio.duration) ? audio.duration : 0);
@@ -27,7 +26,7 @@ export function player({ ontime = () => {}, small = false, label = t("player.see
     const share = length() ? audio.currentTime / length() : 0;
     if (document.activeElement !== seek || !audio.paused) seek.value = share * 1000;
     seek.setAttribute("aria-valuetext", `${clock(audio.currentTime)} / ${clock(length())}`);
-    time.textContent = `${clock(audio.currentTime)} / ${clock(length())}`;
+    time.textContent = audio.error ? t("error.play") : `${clock(audio.currentTime)} / ${clock(length())}`;
     if (canvas.clientWidth) drawWave(canvas, peaks, share);
     ontime(audio.currentTime, !audio.paused);
   };
@@ -50,7 +49,7 @@ export function player({ ontime = () => {}, small = false, label = t("player.see
     setButton(toggle, "play", "", t("player.play"));
     show();
   });
-  for (const event of ["loadedmetadata", "seeked"]) audio.addEventListener(event, show);
+  for (const event of ["loadedmetadata", "seeked", "error"]) audio.addEventListener(event, show);
   seek.addEventListener("input", () => {
     if (length()) audio.currentTime = (seek.value / 1000) * length();
     show();
@@ -78,22 +77,18 @@ export function player({ ontime = () => {}, small = false, label = t("player.see
     made.hidden = false;
   };
   made.load = async (blob) => {
-    made.clear();
-    address = URL.createObjectURL(blob);
-    audio.src = address;
-    made.hidden = false;
-    const mine = address;
+    made.open(URL.createObjectURL(blob));
+    const mine = audio.src;
     const decoded = await decode(blob);
-    if (decoded && mine === address) {
+    if (decoded && mine === audio.src) {
       peaks = peaksOf(decoded.getChannelData(0), 400);
       show();
     }
   };
   made.clear = () => {
     audio.pause();
+    URL.revokeObjectURL(audio.src); // an address on the service stays
     audio.removeAttribute("src");
-    if (address) URL.revokeObjectURL(address);
-    address = null;
     peaks = [];
     made.hidden = true;
   };

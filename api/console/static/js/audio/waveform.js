@@ -66,8 +66,7 @@ export function liveMeter(label) {
       if (now - last > (calm() ? 400 : 50)) {
         last = now;
         node.getFloatTimeDomainData(samples);
-        canvas.level = samples.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
-        levels.push(canvas.level);
+        levels.push(samples.reduce((most, one) => Math.max(most, Math.abs(one)), 0));
         draw();
       }
       requestAnimationFrame(step);

@@ -3,7 +3,7 @@ import { ApiError, aborted, ask, call, events } from "../../api.js";
 import { ago, number, t, usd } from "../../i18n.js";
 import { markdown } from "../../markdown.js";
 import { on, price, session } from "../../session.js";
-import { act, aside, button, copyButton, field, form, h, iconButton, markCurrent, removed, setButton, status, toolCall, toolResult } from "../../ui.js";
+import { act, aside, button, copyButton, field, form, h, iconButton, markCurrent, onEnter, removed, setButton, status, toolCall, toolResult } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { chatSettings } from "./settings.js";
 
@@ -72,6 +72,7 @@ export function conversation() {
   const answer = async (given, input) => {
     const { json, messages } = body(given);
     opened += 1;
+    const before = history; // "New chat" begins another
     input?.();
     const control = new AbortController();
     stop = () => control.abort();
@@ -85,12 +86,8 @@ export function conversation() {
     const calls = [];
     try {
       const reply = await call("/v1/chat/completions", { method: "POST", json, signal: control.signal });
-      let isNew = false;
       for await (const data of events(reply)) {
-        if (data.type === "chat_id") {
-          chatId = data.chat_id;
-          isNew = true;
-        }
+        if (data.type === "chat_id") chatId = data.chat_id;
         if (data.type === "error") throw new ApiError(data.error.message, { code: data.error.code });
         if (data.type === "done") done = data;
         model = data.model || model;
@@ -103,18 +100,19 @@ export function conversation() {
         }
       }
       line.show();
-      history.push(...messages, { role: "assistant", content: text, ...(calls.length ? { tool_calls: calls } : {}) });
+      before.push(...messages, { role: "assistant", content: text, ...(calls.length ? { tool_calls: calls } : {}) });
       if (thoughts) line.append(h("details", h("summary", t("chat.thinking")), h("p.hint", thoughts)));
       if (text) line.append(h("div.actions", copyButton(text, { of: t("chat.copy_answer") })));
       if (calls.length) askResults(line, calls);
       scroll();
       const tokens = done.usage?.total_tokens || 0;
       place.say(t("chat.done", { model, seconds: number((done.response_time_ms || 0) / 1000, 1), tokens, price: usd(price("chat_token", tokens)) }));
-      if (isNew) showList();
+      if (chatId && !list.querySelector("[aria-current]")) showList();
     } catch (error) {
       line.show();
       if (!text && !calls.length) line.remove();
       if (!aborted(error)) throw error;
+      before.push(...messages, ...(text ? [{ role: "assistant", content: text }] : []));
       place.say(t("chat.stopped"));
     } finally {
       stop = null;
@@ -226,8 +224,8 @@ export function conversation() {
     message.focus();
   }, { icon: "plus", id: "chat-new" });
 
-  message.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  onEnter(message, (event) => {
+    if (event.shiftKey) return;
     event.preventDefault();
     if (!stop) submit();
   });

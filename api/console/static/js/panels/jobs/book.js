@@ -61,8 +61,7 @@ function chapterPlan() {
     list.replaceChildren(...rows.map((row) => h("li", row)));
     plan.hidden = !chapters.length;
     if (estimate) {
-      const { notes, pages, page_numbers, front_matter } = estimate.left_out;
-      const parts = [notes && t("jobs.left.notes", { n: notes }), pages && t("jobs.left.pages", { n: pages }), page_numbers && t("jobs.left.page_numbers", { n: page_numbers }), front_matter && t("jobs.left.front")].filter(Boolean);
+      const parts = Object.entries(estimate.left_out).filter(([, n]) => n).map(([part, n]) => t(`jobs.left.${part}`, { n }));
       title.textContent = [estimate.title, estimate.author].filter(Boolean).join(" · ");
       leftOut.textContent = parts.length ? t("jobs.left", { parts: parts.join(", ") }) : "";
     }

@@ -46,9 +46,11 @@ export function liveListening({ language, style }) {
       spoken += bytes.length / 2 / RATE;
       send({ type: "audio", audio: toBase64(bytes), encoding: "linear", sample_rate: RATE });
     };
-    stopBy(() => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close()));
+    const end = () => (socket.readyState === WebSocket.OPEN ? send({ type: "stop" }) : socket.close());
+    stopBy(end);
     const lines = new Map();
     let isConnected = false;
+    let lost = null; // why the microphone failed
     try {
       await converse(socket, (message) => {
         if (message.connection_established) {
@@ -56,7 +58,7 @@ export function liveListening({ language, style }) {
           send(startMessage(language(), style()));
         } else if (message.type === "connected") {
           isConnected = true;
-          microphone.begin(hear).catch((error) => place.fail(error));
+          microphone.begin(hear).catch((error) => { lost = error; }).then(end);
           place.say(t("listen.listening"));
         } else if (message.type === "error") { // after the start, the session continues despite errors
           if (!isConnected) throw new ApiError(message.error);
@@ -70,6 +72,7 @@ export function liveListening({ language, style }) {
           show(lines, message);
         }
       }, () => ask("/stt/languages"));
+      if (lost) throw lost;
     } finally {
       meter.detach();
       await microphone.close();

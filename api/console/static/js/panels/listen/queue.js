@@ -9,16 +9,13 @@ import { refreshCredit } from "../../work.js";
 // The length of a file, or null if the browser cannot tell.
 export function lengthOf(file) {
   return new Promise((resolve) => {
-    const audio = new Audio();
-    const address = URL.createObjectURL(file);
+    const audio = new Audio(URL.createObjectURL(file));
     const end = (value) => {
-      URL.revokeObjectURL(address);
+      URL.revokeObjectURL(audio.src);
       resolve(value);
     };
-    audio.preload = "metadata";
     audio.onloadedmetadata = () => end(Number.isFinite(audio.duration) ? audio.duration : null);
     audio.onerror = () => end(null);
-    audio.src = address;
   });
 }
 
@@ -140,16 +137,12 @@ export function fileQueue({ options, path, onshow, onremove }) {
 // A place to drop files on, with a button for those who cannot.
 export function dropZone(title, about, onfiles, { multiple = true, accept = RECORDINGS } = {}) {
   const made = h("div.drop", icon("upload"), h("p", h("strong", title)), h("p.hint", about), filePicker(t(multiple ? "listen.choose" : "listen.choose_one"), accept, onfiles, { multiple, icon: "plus" }));
-  for (const event of ["dragenter", "dragover"]) {
-    made.addEventListener(event, (moved) => {
-      moved.preventDefault();
-      made.classList.add("over-it");
+  for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
+    made.addEventListener(name, (event) => {
+      event.preventDefault();
+      made.classList.toggle("over-it", name === "dragenter" || name === "dragover");
+      if (name === "drop" && event.dataTransfer.files.length) onfiles([...event.dataTransfer.files]);
     });
   }
-  for (const event of ["dragleave", "drop"]) made.addEventListener(event, () => made.classList.remove("over-it"));
-  made.addEventListener("drop", (event) => {
-    event.preventDefault();
-    if (event.dataTransfer.files.length) onfiles([...event.dataTransfer.files]);
-  });
   return made;
 }

@@ -42,11 +42,8 @@ function cuesOf(words, nameOf) {
   return cues;
 }
 
-function stamp(seconds, mark) {
-  const all = Math.round(seconds * 1000);
-  const part = (value, size = 2) => String(value).padStart(size, "0");
-  return `${part(Math.floor(all / 3600000))}:${part(Math.floor(all / 60000) % 60)}:${part(Math.floor(all / 1000) % 60)}${mark}${part(all % 1000, 3)}`;
-}
+// "01:02:03,456", of less than a day.
+const stamp = (seconds, mark) => new Date(Math.round(seconds * 1000)).toISOString().slice(11, 23).replace(".", mark);
 
 const WRITERS = {
   srt: (result, nameOf) => cuesOf(result.words, nameOf).map((cue, at) =>

@@ -2,7 +2,7 @@
 import { t } from "../../i18n.js";
 import { limits } from "../../session.js";
 import { setting } from "../../store.js";
-import { button, h, iconButton, select } from "../../ui.js";
+import { button, h, iconButton, onEnter, select } from "../../ui.js";
 import { follow } from "../../work.js";
 import { markFault } from "./markup.js";
 
@@ -33,7 +33,7 @@ export function scriptEditor({ onchange }) {
     }), said);
     fill(who, voice);
     who.dataset.wanted = voice; // until the voices are loaded
-    said.addEventListener("keydown", (event) => event.key === "Enter" && !event.ctrlKey && add.click());
+    onEnter(said, (event) => !event.ctrlKey && add.click());
     return one;
   };
   const add = button(t("script.add"), () => {

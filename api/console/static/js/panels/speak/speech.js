@@ -3,7 +3,7 @@ import { hush, player } from "../../audio/player.js";
 import { number, t, usd } from "../../i18n.js";
 import { limits, on, price } from "../../session.js";
 import { setting } from "../../store.js";
-import { aside, busy, button, check, download, explained, field, folded, h, jobLink, range, select, status, tabs, workButton } from "../../ui.js";
+import { aside, busy, button, check, download, explained, field, folded, h, jobLink, onEnter, range, select, status, tabs, workButton } from "../../ui.js";
 import { refreshCredit } from "../../work.js";
 import { wordsView } from "../../words.js";
 import { dictionaryChooser } from "./dictionaries.js";
@@ -115,15 +115,14 @@ export function speech() {
     words.show([], wished.text, plainOf(wished));
     place.say(t("speak.making"));
     let first = 0;
-    let stream = null;
-    const follow = () => {
-      if (!stream || stream.context.state === "closed") return;
+    const follow = (stream) => {
+      if (stream.context.state === "closed") return;
       words.mark(stream.time, true);
-      requestAnimationFrame(follow);
+      requestAnimationFrame(() => follow(stream));
     };
     const made = await speakLive(wished, {
       signal: control.signal,
-      onbegin: (begun) => { stream = begun; follow(); },
+      onbegin: follow,
       onwords: (all) => words.show(all, wished.text, plainOf(wished)),
       onfirst: (milliseconds) => { first = milliseconds; place.say(t("speak.live_now")); },
     });
@@ -142,9 +141,7 @@ export function speech() {
   });
 
   text.addEventListener("input", recount);
-  text.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) live.click();
-  });
+  onEnter(text, (event) => (event.ctrlKey || event.metaKey) && live.click());
   modes.choose(setting("mode") || "text");
 
   const requests = () => {

@@ -55,12 +55,12 @@ export async function makeFile(wish, signal) {
 export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
   const isSocket = way(wish) === "socket";
   const words = [];
-  let stream = null;
+  const stream = new Stream(RATE); // begun by the click, without which iOS plays nothing; it resamples other rates
   let asked = performance.now();
   const hear = (bytes, more, rate) => {
     if (signal.aborted) return;
-    if (!stream) {
-      stream = new Stream(rate);
+    if (stream.began === null) {
+      stream.rate = rate;
       onbegin(stream);
       onfirst(performance.now() - asked);
     }
@@ -72,18 +72,17 @@ export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
   };
   let unread = [];
   const leave = (parts) => { unread = parts || unread; };
-  const stop = () => stream?.stop();
-  signal.addEventListener("abort", stop);
+  signal.addEventListener("abort", () => stream.stop());
   try {
     if (isSocket) await bySocket(wish, signal, hear, leave, () => { asked = performance.now(); });
     else await byAnswer(wish, signal, hear, leave);
+    if (!signal.aborted) await stream.finished();
   } catch (error) {
     if (!signal.aborted) throw error;
+  } finally {
+    await stream.context.close();
   }
-  if (!stream) return null;
-  if (!signal.aborted) await stream.finished();
-  signal.removeEventListener("abort", stop);
-  await stream.close();
+  if (!stream.pieces.length) return null;
   const bytes = stream.pieces.reduce((sum, one) => sum + one.length, 0);
   return { blob: wav(stream.pieces, stream.rate), words, seconds: bytes / 2 / stream.rate, format: "wav", unread };
 }

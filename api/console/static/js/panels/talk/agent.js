@@ -50,6 +50,8 @@ export function talk(wish, device, view) {
     const send = (message) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(message));
     let sent = 0; // bytes of the microphone
     let speaking = null; // the item whose audio is played
+    let received = null; // the last item whose audio has come to its end
+    let lost = null; // why the microphone failed
     let timing = null; // of the turn that is answered next
     const hear = (bytes) => {
       sent += bytes.length;
@@ -64,12 +66,13 @@ export function talk(wish, device, view) {
     const handlers = {
       "session.created": () => {
         if (isOwner()) send({ type: "session.update", session });
-        microphone.begin(hear).catch(view.fail);
+        microphone.begin(hear).catch((error) => { lost = error; }).then(hangUp);
         view.onready();
       },
       "input_audio_buffer.speech_started": () => {
+        const isHeard = received === speaking && !player.left;
         const heard = player.stop();
-        if (!speaking) return;
+        if (!speaking || isHeard) return;
         const audio_end_ms = Math.floor(heard * 1000);
         send({ type: "conversation.item.truncate", item_id: speaking, content_index: 0, audio_end_ms });
         view.cut(speaking);
@@ -95,7 +98,7 @@ export function talk(wish, device, view) {
         if (item.role === "assistant" && heard !== undefined && heard !== null) view.write(item.id, "assistant", heard, true);
       },
       "response.output_audio.delta": ({ item_id, delta }) => {
-        if (speaking !== item_id) player.begin();
+        if (speaking !== item_id) player.total = 0;
         speaking = item_id;
         player.play(fromBase64(delta));
         if (!timing) return;
@@ -103,6 +106,7 @@ export function talk(wish, device, view) {
         view.timed(item_id, timing.stages());
         timing = null;
       },
+      "response.output_audio.done": ({ item_id }) => { received = item_id; },
       "response.function_call_arguments.done": ({ call_id, name, arguments: given }) =>
         view.call(name, given, (output) => answerCall(call_id, output)),
       "response.done": ({ response }) => response.status_details?.error && failed(response.status_details),
@@ -118,8 +122,9 @@ export function talk(wish, device, view) {
       const path = `/openai/v1/realtime?model=${encodeURIComponent(wish.model)}`;
       socket = openSocket(path, ["realtime", `openai-insecure-api-key.${key}`]);
       await converse(socket, (message) => handlers[message.type]?.(message));
+      if (lost) throw lost;
     } finally {
-      await Promise.all([microphone.close(), player.close()]);
+      await Promise.all([microphone.close(), player.context.close()]);
     }
   }
 }

@@ -85,6 +85,7 @@ export function recordings() {
     try {
       const recorder = await record({
         device: device.value,
+        onlost: (error) => { toggle.stop(); place.fail(error); },
         ontick: (length) => {
           said.textContent = t("own.recording_now", { length: seconds(length), most: seconds(rules.max_seconds) });
           if (length >= rules.max_seconds - 0.2) toggle.stop();
@@ -96,6 +97,7 @@ export function recordings() {
       meter.detach();
       said.textContent = "";
       const recording = await recorder.stop();
+      if (!recording) return;
       recorded += 1;
       made.read();
       await add(new File([recording], `${t("own.take", { n: recorded })}.wav`, { type: "audio/wav" }));
