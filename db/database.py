@@ -315,7 +315,9 @@ def _connection_errors() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeout) as error:
-        raise DatabaseUnavailable("the database does not answer") from error
+        is_locked = "database is locked" in str(error)
+        problem = "is locked by another process" if is_locked else "does not answer"
+        raise DatabaseUnavailable(f"the database {problem}") from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise DatabaseUnavailable("the database closed the connection") from error

@@ -38,6 +38,8 @@ def upgrade(url: str, revision: str = "head") -> None:
         command.upgrade(config, revision)
     except (OperationalError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
+        if reason in ("database is locked", "disk I/O error"):  # SQLite's
+            reason += "; it needs a local disk, and no other process may keep it locked"
         raise DatabaseUnavailable(f"DATABASE_URL: the database cannot be used: {reason}") from error
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import click
 from yaml import YAMLError
@@ -21,6 +22,7 @@ from configs.environment import (
     check_ports,
     cluster_address,
     free_bytes,
+    listen_problem,
     listens_everywhere,
     serves_only_this_machine,
 )
@@ -281,6 +283,18 @@ def doubts(settings: Settings) -> list[str]:
             "Other machines can connect, but file URLs start with "
             f"{local_url(settings)}, which they cannot reach: set PUBLIC_URL."
         )
+    if urlsplit(settings.public_url).path:
+        warnings.append(
+            "PUBLIC_URL has a path, below which only the API works: the console, the guide and "
+            "/docs need a host name of their own."
+        )
+    for own, announced in settings.webrtc.addresses if settings.webrtc else ():
+        if problem := listen_problem(own, 0):
+            everywhere = "::" if ":" in own else "0.0.0.0"
+            warnings.append(
+                f"WEBRTC_ADDRESSES: no call can listen on {own}: {problem}. If a NAT or a "
+                f"container maps this address to the machine, set {everywhere}={announced}."
+            )
     return warnings
 
 

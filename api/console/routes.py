@@ -101,5 +101,6 @@ async def _home(_: Request) -> Response:
 routes: list[BaseRoute] = [
     Route("/", _home),
     Route("/console", _index),
+    Route("/console/", _home),
     Mount("/console", GZipMiddleware(_Files(directory=STATIC_DIR))),
 ]

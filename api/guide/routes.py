@@ -2,6 +2,7 @@
 
 from os.path import normpath
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -35,6 +36,10 @@ async def _file(request: Request) -> Response:
     files = StaticFiles(directory=SITE_DIR, html=True)
     response = await files.get_response(normpath(request.path_params["path"]), request.scope)
     response.headers.update(HEADERS)
+    if location := response.headers.get("location"):
+        # Starlette adds the slash of a folder to the whole address, whose scheme is `http` behind a
+        # proxy that ends TLS.
+        response.headers["location"] = urlsplit(location).path
     return response
 
 

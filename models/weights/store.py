@@ -173,6 +173,11 @@ class WeightStore:
         for file_name, file in artefact.files.items():
             try:
                 size_bytes = (folder / file_name).stat().st_size
+            except PermissionError:
+                raise WeightsMissing(
+                    f"user {os.geteuid()} may not read {str(folder)!r}: make it readable, or set"
+                    " ANTIPHON_WEIGHTS to another folder"
+                ) from None
             except OSError:
                 raise WeightsMissing(
                     f"{file_name!r} of {name!r} is not in the cache; {_PULL.format(name)}"

@@ -136,6 +136,21 @@ async def test_pages_and_their_parts_are_served_with_their_types(
         assert part.headers["content-type"].split(";")[0] == expected
 
 
+async def test_redirects_keep_scheme_and_host(client: httpx.AsyncClient, served: Path) -> None:
+    """Behind a proxy, the gateway may know neither."""
+    folder = next(path.name for path in served.iterdir() if (path / "index.html").is_file())
+    redirects = {
+        "/": "/console",
+        "/console/": "/console",
+        "/guide": "/guide/",
+        f"/guide/{folder}": f"/guide/{folder}/",
+    }
+    for path, place in redirects.items():
+        answer = await client.get(path, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (307, place)
+        assert (await client.get(place)).status_code == 200
+
+
 async def test_a_page_that_is_unchanged_is_not_sent_again(
     client: httpx.AsyncClient, served: Path
 ) -> None:

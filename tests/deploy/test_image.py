@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from configs.settings import PROJECT_DIR, load_settings
+from configs.settings import PROJECT_DIR, Settings, load_settings
 from deployments.cluster.compat import RAY_SWITCHES
+from deployments.main import doubts
 from tests.deploy.clean_root import chain, context, environment, stages
 
 COMPOSE = PROJECT_DIR / "deploy" / "compose.yaml"
@@ -69,18 +70,37 @@ def test_each_secret_of_compose_is_listed_and_none_has_a_value() -> None:
     assert {line.removesuffix("=") for line in listed if line} == needed
 
 
-def test_the_service_takes_the_settings_of_compose(monkeypatch: pytest.MonkeyPatch) -> None:
+def settings_of_compose(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
     given = compose()["services"]["antiphon"]["environment"]
     for name, text in given.items():
         key = "A" * 43 + "=" if name == "ANTIPHON_DATA_KEYS" else "x" * 40
-        value = re.sub(r"\$\{\w+:\?\}", key, re.sub(r"\$\{\w+:-(\w+)\}", r"\1", text))
-        monkeypatch.setenv(name, value)
-    settings = load_settings()
+        text = re.sub(r"\$\{(\w+):-([\w.]+)\}", lambda match: values.get(match[1], match[2]), text)
+        monkeypatch.setenv(name, re.sub(r"\$\{\w+:\?\}", key, text))
+    return load_settings()
+
+
+def test_the_service_takes_the_settings_of_compose(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of_compose(monkeypatch)
     assert (settings.sign_up, settings.plan_changes) == ("closed", "operator")
     assert settings.public_url.startswith("https://")
     assert (
         settings.trusted_proxies[0] == compose()["networks"]["front"]["ipam"]["config"][0]["subnet"]
     )
+
+
+def test_calls_in_containers_are_off_or_reach_published_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settings_of_compose(monkeypatch).webrtc is None
+    pods = (PROJECT_DIR / "deploy" / "kubernetes" / "base" / "service.yaml").read_text()
+    assert '{name: WEBRTC, value: "off"}' in pods
+
+    settings = settings_of_compose(monkeypatch, WEBRTC="on", WEBRTC_ADDRESS="203.0.113.7")
+    assert settings.webrtc is not None and settings.webrtc.ports is not None
+    assert settings.webrtc.addresses == (("0.0.0.0", "203.0.113.7"),)
+    assert not any("WEBRTC" in warning for warning in doubts(settings))
+    ports = "-".join(map(str, settings.webrtc.ports))
+    assert compose()["services"]["antiphon"]["ports"] == [f"{ports}:{ports}/udp"]
 
 
 def test_compose_accepts_the_file() -> None:

@@ -6,10 +6,12 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,7 +22,9 @@ import ray
 import yaml
 from ray import serve
 
-from configs.settings import OWNER, PROJECT_DIR, load_settings
+from configs.settings import DATABASE, OWNER, PROJECT_DIR, load_settings
+from db.database import make_engine
+from db.errors import DatabaseUnavailable
 from deployments import main as program
 from deployments.cluster import serve_api
 from deployments.cluster.readiness import readyz
@@ -152,6 +156,22 @@ def test_a_misspelt_option_is_a_usage_error(tmp_path: Path) -> None:
     assert f"--config: unknown option: {option}" in errors
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_start_names_the_lock_of_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    monkeypatch.setitem(make_engine.__kwdefaults__ or {}, "busy_timeout_ms", 100)
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    settings = load_settings()
+    if not is_new:
+        await prepare_database(settings)
+    with closing(sqlite3.connect(tmp_path / DATABASE, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(DatabaseUnavailable, match="locked by another process|keep it locked"):
+            await prepare_database(settings)
+    await prepare_database(settings)
+
+
 @pytest.mark.parametrize(
     ("host", "public_url", "expected"),
     [("127.0.0.1", "", 0), ("0.0.0.0", "", 1), ("::", "", 1), ("::", "https://speech.example", 0)],
@@ -164,6 +184,26 @@ def test_a_wildcard_host_without_a_public_url_is_warned_of(
     monkeypatch.setenv("PUBLIC_URL", public_url)
     warnings = doubts(load_settings())
     assert len(warnings) == expected and all("PUBLIC_URL" in text for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "warning"),
+    [
+        ("PUBLIC_URL", "https://example.org/speech", "need a host name of their own"),
+        ("PUBLIC_URL", "https://speech.example.org/", None),
+        ("WEBRTC_ADDRESSES", "192.0.2.77", "set 0.0.0.0=192.0.2.77"),
+        ("WEBRTC_ADDRESSES", "192.0.2.77=203.0.113.7", "set 0.0.0.0=203.0.113.7"),
+        ("WEBRTC_ADDRESSES", "0.0.0.0=203.0.113.7,127.0.0.1", None),
+    ],
+)
+def test_an_address_that_clients_cannot_use_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, warning: str | None
+) -> None:
+    monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
+    monkeypatch.setenv(name, value)
+    warnings = doubts(load_settings())
+    assert len(warnings) == (warning is not None)
+    assert all(text.startswith(name) and str(warning) in text for text in warnings)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,18 @@ def test_a_corrupt_file_without_a_source_is_deleted_and_named(
         store.folder("tiny")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, as only root can")
+def test_weights_of_another_user_are_not_called_missing(store: WeightStore, root: Path) -> None:
+    fetch(store, ["tiny"], Recorder())
+    root.chmod(0o700)
+    os.seteuid(12345)
+    try:
+        with pytest.raises(WeightsMissing, match="user 12345 may not read .*tiny"):
+            store.folder("tiny")
+    finally:
+        os.seteuid(0)
+
+
 def test_only_changed_files_are_checked_again(
     root: Path, store: WeightStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
