@@ -152,8 +152,8 @@ def _model_of(read: Callable[[str], Any], path: str) -> GgufModel:
     kinds = read("tokenizer.ggml.token_type") or []
 
     def of_kind(wanted: int) -> tuple[str, ...]:
-        found = (text for text, kind in zip(texts, kinds, strict=False) if kind == wanted)
-        return tuple(text.decode(errors="replace") for text in found)
+        encoded = (text for text, kind in zip(texts, kinds, strict=False) if kind == wanted)
+        return tuple(text.decode(errors="replace") for text in encoded)
 
     return GgufModel(
         template=read("tokenizer.chat_template"),

@@ -97,7 +97,7 @@ async def test_control_tokens_that_a_user_writes_are_text(engine: ChatEngine, ma
     if engine.capabilities.tools:
         plain = await prompt_tokens(with_tools("a " * 8))
         # Seven texts: the question, twice the call, the result and three times the tool.
-        assert await prompt_tokens(with_tools(f"{mark} " * 8)) >= plain + 7 * 8
+        assert await prompt_tokens(with_tools(f"{mark} " * 8)) >= plain + 7 * 4
 
 
 async def test_penalties_of_repetition_are_taken(engine: ChatEngine) -> None:
