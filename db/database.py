@@ -266,7 +266,8 @@ class Database:
         disk prevent that, it succeeds later, since housekeeping calls this again."""
         if self._engine.dialect.name == "sqlite":
             try:
-                await self._in_thread(partial(_checkpoint, self._engine), self._writers)
+                if not await self._in_thread(partial(_checkpoint, self._engine), self._writers):
+                    logger.warning("log_of_writes_kept", extra={"reason": "it is being read"})
             except (DatabaseUnavailable, OperationalError, sqlite3.OperationalError) as error:
                 logger.warning("log_of_writes_kept", extra={"reason": str(error)})
 
@@ -288,12 +289,14 @@ class Database:
         self._engine.dispose()
 
 
-def _checkpoint(engine: Engine) -> None:
+def _checkpoint(engine: Engine) -> bool:
+    """Truncates the write-ahead log; False if a reader prevents it."""
     connection = engine.raw_connection()  # outside a transaction
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout={CHECKPOINT_TIMEOUT_MS}")
-        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        is_busy, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not is_busy
     finally:
         cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
         connection.close()

@@ -34,7 +34,7 @@ _ENTRY, _DAY = _table(LedgerEntry), _table(LedgerDay)
 EXPIRED_AT_ONCE = 500
 ATTEMPTS = 16  # attempts of one idempotent request that one query reads
 MOST_ATTEMPTS = 1024  # a batch line is tried again until a model is up
-MOST_SUMS = 10_000  # in one answer; a workspace may make thousands of API keys a day
+MOST_SUMS = 30_000  # in one answer; a workspace may make thousands of API keys a day
 
 # The statements of every request are built once.
 _RESERVE = (

@@ -73,7 +73,7 @@ class Housekeeper:
         for name, chore in deleting.items():
             done[name] = await self._repeat(name, chore)
             metrics.kept_deleted.labels(name).inc(done[name])
-        await self._database.forget_deleted()
+        await self._repeat("log_of_writes", self._forget_deleted)
         if any(done.values()):
             logger.info("housekeeping", extra=done)
         return done
@@ -131,4 +131,8 @@ class Housekeeper:
         metrics.ledger_mismatches.set(len(differences))
         for account in differences:
             logger.error("ledger_mismatch", extra={"workspace_id": account.workspace_id})
+        return 0
+
+    async def _forget_deleted(self) -> int:
+        await self._database.forget_deleted()
         return 0

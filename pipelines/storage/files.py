@@ -284,9 +284,11 @@ class Files:
         return True
 
     def _write(self, file: StoredFile, data: Content, is_late: threading.Event) -> None:
-        self._pipe(self._path(file), self._encrypted(file, _pieces_of(data)))
-        if is_late.is_set():
-            self._remove(file)
+        try:
+            self._pipe(self._path(file), self._encrypted(file, _pieces_of(data)))
+        finally:
+            if is_late.is_set():  # the caller may have closed `data`, which ends the write
+                self._remove(file)
 
     def _pipe(self, path: str, pieces: Iterable[bytes]) -> None:
         try:
