@@ -169,7 +169,8 @@ class CustomVoices:
                 path = folder / row.file_id
                 data = await self.files.read(mine, row.file_id)
                 await asyncio.to_thread(path.write_bytes, data)
-                recordings.append(SampleFile(f"recording {len(recordings) + 1} of the voice", path))
+                name = f"recording {len(recordings) + 1} of the voice"
+                recordings.append(SampleFile(name, path, is_kept=True))
             yield recordings
 
     async def check_room(
