@@ -14,7 +14,7 @@ import av
 import numpy as np
 
 from configs.settings import BRAND
-from models.audio import AudioChunk, Pcm, StreamResampler, float_to_pcm16
+from models.audio import AudioChunk, Pcm, StreamResampler, find_samples, float_to_pcm16
 from pipelines.audio.id3 import id3_length
 from pipelines.temporary_files import TemporaryFile
 
@@ -153,10 +153,9 @@ def write_wav_length(file: TemporaryFile) -> None:
     """Write the length of a WAV file into the header that a stream's encoder left open, if any."""
     size = file.size
     file.seek(0)
-    chunk = file.read(4096).find(b"data")
-    if chunk < 0:
+    if (header := find_samples(file.read(4096))) is None:
         return
-    for place in (4, chunk + 4):
+    for place in (4, header[1] - 4):
         file.seek(place)
         file.write((size - place - 4).to_bytes(4, "little"))
 
