@@ -82,6 +82,7 @@ class LiveSession:
         self._position = 0
         self._sentences = 0
         self._closed = 0  # number of ended utterances
+        self._before_turn = 0  # last sentence_id before the turn in progress
         self._utterance: LiveUtterance | None = None
         self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
@@ -104,10 +105,6 @@ class LiveSession:
     def silent_to_s(self) -> float:
         """Position before which no utterance can begin any more, while none is open."""
         return self._endpointer.silent_to / STT_SAMPLE_RATE
-
-    @property
-    def last_sentence_id(self) -> int:
-        return self._sentences
 
     @property
     def is_quiet(self) -> bool:
@@ -150,13 +147,18 @@ class LiveSession:
             await self._handle(nothing)
         return self._sentences
 
-    def clear(self) -> None:
+    def clear(self) -> range:
+        """Drops the turn in progress. Returns the sentence_ids of its parts, whose texts may have
+        come or come later if they were cut."""
+        parts = range(self._before_turn + 1, self._sentences + 1)
+        self._before_turn = self._sentences
         self._endpointer.reset()
         if self._utterance is not None:
             self._utterance.cancel_interim()
             self._utterance.resume()
             tracing.end(self._utterance.span)
             self._utterance = None
+        return parts
 
     async def finish(self) -> None:
         """Ends an open utterance, and returns when all transcripts have been emitted."""
@@ -295,6 +297,8 @@ class LiveSession:
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
         if event.cut:
             self._open_utterance(event.end)
+        else:
+            self._before_turn = utterance.sentence_id
         languages = self._decoder.languages
         return EndedUtterance(utterance, event, pcm, speech_s, languages, time.monotonic())
 
