@@ -325,14 +325,14 @@ class LiveSession:
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of an utterance, or the failure of its decoding."""
+        audio_s = len(ended.pcm) / STT_SAMPLE_RATE
         try:
             transcript = await self._decoder.final(ended)
         except EngineError as error:
-            lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
             tracing.annotate({}, error=error.code)
             number, cut = ended.utterance.sentence_id, ended.event.cut
-            await self._emit(FailedUtterance(number, error, lost_s, cut))
+            await self._emit(FailedUtterance(number, error, audio_s, cut))
             return
         event = ended.event
         segments: list[Segment] = []
@@ -354,7 +354,8 @@ class LiveSession:
             samples=max(event.speech_end - event.speech_start, 0),
             latency_s=latency_s,
         )
-        final = replace(final, cut=event.cut, is_quiet=ended.utterance.is_quiet)
+        is_quiet = ended.utterance.is_quiet
+        final = replace(final, cut=event.cut, is_quiet=is_quiet, audio_s=audio_s)
         if transcript is not None:
             final = replace(final, language_probability=transcript.language_probability)
         await self._emit_revised(ended.utterance, final)

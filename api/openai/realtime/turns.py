@@ -86,6 +86,13 @@ class Respond:
     draft_of: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Forgive:
+    """Exempts audio whose text is withheld from the charge."""
+
+    seconds: float
+
+
 Effect: TypeAlias = (
     ServerEvent
     | CommitItem
@@ -95,6 +102,7 @@ Effect: TypeAlias = (
     | BeginDraft
     | DropDraft
     | Respond
+    | Forgive
 )
 Effects: TypeAlias = Iterator[Effect]
 
@@ -292,7 +300,7 @@ class UserTurns:
 
     def _take_final(self, last: LiveTranscript | FailedUtterance, spoken: str) -> Effects:
         """Takes the final text, or the failure, of the next part of the oldest ended turn. A turn
-        that lacks a part is not answered."""
+        that lacks a part is neither answered nor charged."""
         self._parts.append(last)
         if last.cut:
             return
@@ -321,8 +329,10 @@ class UserTurns:
         yield from self._drop_draft(turn)
 
     def _fail(self, turn: UserTurn, failure: FailedUtterance) -> Effects:
-        """Reports that the recogniser failed for a turn."""
+        """Reports that the recogniser failed for a turn, whose other parts are free, too."""
         self._ended.remove(turn)
+        if turn.parts:
+            yield Forgive(sum(part.audio_s for part in turn.parts))
         yield from self._drop_draft(turn)
         if turn.item is not None:
             fault = to_api_error(failure.error)

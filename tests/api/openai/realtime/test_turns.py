@@ -37,7 +37,9 @@ def live(event: LiveEvent) -> Step:
 
 
 def transcript(text: str, number: int = 1, *, final: bool, cut: bool = False) -> Step:
-    return live(LiveTranscript(number, final, text, "en", 0.9, (), 0.0, 1.0, 0.0, cut=cut))
+    return live(
+        LiveTranscript(number, final, text, "en", 0.9, (), 0.0, 1.0, 0.0, cut=cut, audio_s=1.2)
+    )
 
 
 def final(text: str, number: int = 1, *, cut: bool = False) -> Step:
@@ -203,7 +205,7 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
         ),
         pytest.param(
             [START, FAIL_PART, STOP, final("like tea.")],
-            [STARTED, *COMMITTED, FAILED],
+            [STARTED, *COMMITTED, "Forgive 1.2", FAILED],
             id="a long turn without the text of a part has an error",
         ),
         pytest.param(
@@ -212,6 +214,7 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
                 STARTED,
                 *COMMITTED,
                 "UserSpeechStarted item2 1000",
+                "Forgive 1.2",
                 FAILED,
                 "UserSpeechStopped item2 2000",
                 "CommitItem item2",
@@ -315,7 +318,7 @@ def test_effects_of_a_sequence(steps: Sequence[Step], effects: list[str]) -> Non
         pytest.param(
             {"creates_response": False, "is_manual": True},
             [FAIL_PART, COMMIT, final("tea.")],
-            ["CommitItem item1", FAILED],
+            ["CommitItem item1", "Forgive 1.2", FAILED],
             id="a committed turn without the text of a part has an error",
         ),
     ],
