@@ -187,7 +187,8 @@ def _bytes(answer: httpx.Response) -> bytes:
 def with_wav_length(data: bytes, size: int) -> bytes:
     """Return the beginning of a WAV file of `size` bytes with its length in the header, which was
     sent before the length was known."""
-    at = data.index(b"data") + 4
+    start = 44 + int.from_bytes(data[40:44], "little") if data[36:40] == b"LIST" else 36  # tags
+    at = data.index(b"data", start) + 4
     riff, samples = (count.to_bytes(4, "little") for count in (size - 8, size - at - 4))
     return data[:4] + riff + data[8:at] + samples + data[at + 4 :]
 

@@ -1,6 +1,7 @@
-"""Mono audio in memory: chunks, the times of their words, resampling, PCM16 and G.711."""
+"""Mono audio in memory: chunks, the times of their words, resampling, PCM16, WAV and G.711."""
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -85,6 +86,22 @@ def linear_to_float(data: bytes, width: int) -> Pcm:
     wide = np.zeros((len(data) // width, 4), np.uint8)
     wide[:, 4 - width :] = np.frombuffer(data, np.uint8).reshape(-1, width)
     return wide.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
+
+
+def find_samples(wav: bytes) -> tuple[bytes, int, int] | None:
+    """Finds the chunk `fmt ` of a WAV file, and the offset and stated size of its samples. Returns
+    None if `wav`, the beginning of the file, ends before them."""
+    form = b""
+    at = 12
+    while at + 8 <= len(wav):
+        name, size = struct.unpack_from("<4sI", wav, at)
+        at += 8
+        if name == b"data":
+            return form, at, size
+        if name == b"fmt ":
+            form = wav[at : at + size]
+        at += size + size % 2
+    return None
 
 
 def decode_g711(data: bytes, law: G711Law) -> Pcm:

@@ -135,6 +135,9 @@ class StreamChannel(SocketListener):
                     await self.progressed()
             case FailedUtterance():
                 await self._socket.send(self._stream.error(to_api_error(event.error).message))
+                if not event.cut:
+                    del self._starts[:1]
+                    await self.progressed()
 
     async def progressed(self) -> None:
         """Sends UtteranceEnd if the silence after the last word is long enough. The silence

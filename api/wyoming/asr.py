@@ -70,9 +70,12 @@ class SpokenCommand(SocketListener):
         await super().close()
 
     async def _answer(self) -> None:
+        failure = self.input.failure
+        if failure is not None and not self._streamed:  # no part of the transcript is sent
+            self.input.meter.forgive(round(self.input.received_s * 1000))
         await super().close()
-        if self.input.failure is not None:  # part of a command could be a different command
-            error = to_api_error(self.input.failure)
+        if failure is not None:  # part of a command could be a different command
+            error = to_api_error(failure)
             await self._socket.send(wyoming_error(error.message, error.code))
             self._socket.finish(close_codes.INTERNAL)
             return

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import Any
 
 from configs.schema.models.tts import UpstreamTTSConfig
-from models.audio import AudioChunk, Pcm, pcm16_to_float
+from models.audio import AudioChunk, Pcm, find_samples, pcm16_to_float
 from models.errors import UnsupportedLanguage
 from models.runtimes.upstream import BlockingUpstream
 from models.tts.base import SynthesisRequest, TTSCapabilities, TTSEngine, VoiceTable
@@ -120,19 +120,12 @@ class UpstreamVoices(BlockingUpstream, TTSEngine):
         for WAV in another format."""
         if not begun.startswith(b"RIFF"[: len(begun)]):
             return begun, most
-        at = 12
-        form = None
-        while at + 8 <= len(begun) and at < MOST_HEADER:
-            name, size = struct.unpack_from("<4sI", begun, at)
-            at += 8
-            if name == b"data":
-                if form != (1, self._config.sample_rate, 16):
-                    raise self._failed(f"sends WAV with (channels, Hz, bits) of {form}")
-                return begun[at:], size if 0 < size < most else most
-            if name == b"fmt " and at + 16 <= len(begun):
-                _, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", begun, at)
-                form = channels, rate, bits
-            at += size + size % 2
+        if (header := find_samples(begun[:MOST_HEADER])) is not None:
+            form, at, size = header
+            shape = struct.unpack_from("<2xHI6xH", form) if len(form) >= 16 else None
+            if shape != (1, self._config.sample_rate, 16):
+                raise self._failed(f"sends WAV with (channels, Hz, bits) of {shape}")
+            return begun[at:], size if 0 < size < most else most
         if len(begun) >= MOST_HEADER:
             raise self._failed("sends a WAV that cannot be read")
         return None

@@ -57,6 +57,7 @@ class LiveTranscript:
     turns: tuple[SpeakerUtterance, ...] = ()  # finals only, when speakers were requested
     language_probability: float = 1.0
     is_quiet: bool = False  # finals only: so quiet that words may be missing
+    audio_s: float = 0.0  # finals only: length of the audio, with silence around the speech
 
     @property
     def speaker(self) -> str | None:

@@ -82,6 +82,7 @@ class LiveSession:
         self._position = 0
         self._sentences = 0
         self._closed = 0  # number of ended utterances
+        self._before_turn = 0  # last sentence_id before the turn in progress
         self._utterance: LiveUtterance | None = None
         self._ended: asyncio.Queue[EndedUtterance] = asyncio.Queue()
         self._backlog_s = 0.0  # audio of ended utterances without a transcript
@@ -104,10 +105,6 @@ class LiveSession:
     def silent_to_s(self) -> float:
         """Position before which no utterance can begin any more, while none is open."""
         return self._endpointer.silent_to / STT_SAMPLE_RATE
-
-    @property
-    def last_sentence_id(self) -> int:
-        return self._sentences
 
     @property
     def is_quiet(self) -> bool:
@@ -150,13 +147,18 @@ class LiveSession:
             await self._handle(nothing)
         return self._sentences
 
-    def clear(self) -> None:
+    def clear(self) -> range:
+        """Drops the turn in progress. Returns the sentence_ids of its parts, whose texts may have
+        come or come later if they were cut."""
+        parts = range(self._before_turn + 1, self._sentences + 1)
+        self._before_turn = self._sentences
         self._endpointer.reset()
         if self._utterance is not None:
             self._utterance.cancel_interim()
             self._utterance.resume()
             tracing.end(self._utterance.span)
             self._utterance = None
+        return parts
 
     async def finish(self) -> None:
         """Ends an open utterance, and returns when all transcripts have been emitted."""
@@ -295,6 +297,8 @@ class LiveSession:
         self._backlog_s += len(pcm) / STT_SAMPLE_RATE
         if event.cut:
             self._open_utterance(event.end)
+        else:
+            self._before_turn = utterance.sentence_id
         languages = self._decoder.languages
         return EndedUtterance(utterance, event, pcm, speech_s, languages, time.monotonic())
 
@@ -321,14 +325,14 @@ class LiveSession:
 
     async def _emit_final(self, ended: EndedUtterance) -> None:
         """Emits the final transcript of an utterance, or the failure of its decoding."""
+        audio_s = len(ended.pcm) / STT_SAMPLE_RATE
         try:
             transcript = await self._decoder.final(ended)
         except EngineError as error:
-            lost_s = len(ended.pcm) / STT_SAMPLE_RATE
             metrics.stt_utterances.labels("failed").inc()
             tracing.annotate({}, error=error.code)
             number, cut = ended.utterance.sentence_id, ended.event.cut
-            await self._emit(FailedUtterance(number, error, lost_s, cut))
+            await self._emit(FailedUtterance(number, error, audio_s, cut))
             return
         event = ended.event
         segments: list[Segment] = []
@@ -350,7 +354,8 @@ class LiveSession:
             samples=max(event.speech_end - event.speech_start, 0),
             latency_s=latency_s,
         )
-        final = replace(final, cut=event.cut, is_quiet=ended.utterance.is_quiet)
+        is_quiet = ended.utterance.is_quiet
+        final = replace(final, cut=event.cut, is_quiet=is_quiet, audio_s=audio_s)
         if transcript is not None:
             final = replace(final, language_probability=transcript.language_probability)
         await self._emit_revised(ended.utterance, final)

@@ -88,7 +88,9 @@ class SpeechStream:
 
     def reset(self) -> None:
         """Drop the audio and words of a failed text that are held back."""
-        self._encoder.flush()  # another encoder would begin another file
+        goes_on = self._encoder.goes_on
+        self._encoder = self.make_encoder()  # the text may have failed in the old one
+        self._encoder.goes_on = goes_on
         if self._booster is not None:
             self._booster.flush()
         self._words.clear()

@@ -239,6 +239,8 @@ class RealtimeConversation(Conversation):
                 await self._agent.drafts.discard(turn_id)
             case turns.Respond(draft_of):
                 await self._responses.respond(draft_of)
+            case turns.Forgive(seconds):
+                self._input.input.meter.forgive(round(seconds * 1000))
             case _:
                 assert_never(effect)
 

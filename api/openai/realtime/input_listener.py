@@ -214,9 +214,8 @@ class InputListener(SocketListener):
         if live is not None:
             await live.close()
 
-    async def cleared(self) -> None:
-        last = 0 if self.live is None else self.live.last_sentence_id
-        await self._perform(self._turns.clear(last))
+    async def cleared(self, sentence_ids: range) -> None:
+        await self._perform(self._turns.clear(sentence_ids))
 
     async def emit(self, event: LiveEvent) -> None:
         if not self._turns.options.is_manual:

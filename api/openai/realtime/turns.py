@@ -8,7 +8,7 @@ user's text is final; if the text then changes, that work is discarded, free of 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from api.http.errors import to_api_error
@@ -86,6 +86,13 @@ class Respond:
     draft_of: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Forgive:
+    """Exempts audio whose text is withheld from the charge."""
+
+    seconds: float
+
+
 Effect: TypeAlias = (
     ServerEvent
     | CommitItem
@@ -95,6 +102,7 @@ Effect: TypeAlias = (
     | BeginDraft
     | DropDraft
     | Respond
+    | Forgive
 )
 Effects: TypeAlias = Iterator[Effect]
 
@@ -113,7 +121,6 @@ class UserTurn:
     last_words: list[str] = field(default_factory=list)  # words of the last interim
     words_read: int = 0  # number of words that the language model has read ahead
     parts: list[LiveTranscript] = field(default_factory=list)  # finals: one, or several
-    failure: FailedUtterance | None = None  # of a part, which is reported once all have come
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +146,11 @@ class UserTurns:
         self._make_id = make_id
         self._clock = clock
         self._turn: UserTurn | None = None
-        # The turn that the client will commit, once the first part of a long one has come.
-        self._uncommitted: UserTurn | None = None
-        self._cleared = 0  # sentence_id up to which the client has dropped its uncommitted speech
         self._ended: list[UserTurn] = []  # turns that wait for their final text, oldest first
+        # Parts of the next turn to get its text. Only its last part tells which turn that is: a
+        # client may commit a turn before the speech that it has cleared is recognised.
+        self._parts: list[LiveTranscript | FailedUtterance] = []
+        self._cleared: set[int] = set()  # sentence_ids of speech that the client has cleared
         self._response_id: str | None = None  # the response in progress in the conversation
 
     @property
@@ -172,42 +180,46 @@ class UserTurns:
 
     def accept(self, event: LiveEvent, spoken: str = "") -> list[Effect]:
         """Takes a recognition event; `spoken` is what the agent has said in the last seconds."""
+        effects: Effects = iter(())
         match event:
+            case LiveTranscript() | FailedUtterance() if event.sentence_id in self._cleared:
+                pass
             case LiveSpeechStarted():
                 effects = self._start(event)
             case LiveSpeechStopped():
                 effects = self._stop(event)
             case EagerTranscript():
                 effects = self._expect_end(event, spoken)
-            case SpeechResumed():
-                effects = iter(()) if self._turn is None else self._drop_draft(self._turn)
-            case LiveTranscript():
-                take = self._finish if event.final else self._take_interim
-                effects = take(event, spoken)
-            case FailedUtterance():
-                effects = self._fail(event)
+            case SpeechResumed() if self._turn is not None:
+                effects = self._drop_draft(self._turn)
+            case LiveTranscript() if not event.final:
+                effects = self._take_interim(event, spoken)
+            case LiveTranscript() | FailedUtterance():
+                effects = self._take_final(event, spoken)
         return [*effects]
 
     def commit(self) -> list[Effect]:
         """Ends a turn that the client commits, in a session without turn detection."""
-        turn = self._uncommitted or self._new_turn(start_ms=0)
-        self._uncommitted = None
+        turn = self._new_turn(start_ms=0)
         turn.is_announced = True
         self._ended.append(turn)
         return [self._commit(turn)]
 
-    def clear(self, sentence_id: int = 0) -> list[Effect]:
-        """Drops the turn in progress, with the texts up to `sentence_id` that may still come."""
-        self._cleared = sentence_id
+    def clear(self, sentence_ids: range) -> list[Effect]:
+        """Drops the turn in progress, with the texts of its parts that have come or will come."""
+        self._cleared.update(sentence_ids)
+        self._parts = [part for part in self._parts if part.sentence_id not in sentence_ids]
         turn = self._turn
-        self._turn = self._uncommitted = None
+        self._turn = None
         return [*self._drop_draft(turn)] if turn is not None else []
 
     def close(self) -> list[Effect]:
         """Drops all turns, since the session ends or its settings change."""
         drafts = [effect for turn in self._ended for effect in self._drop_draft(turn)]
         self._ended.clear()
-        return [*drafts, *self.clear()]
+        self._parts.clear()
+        self._cleared.clear()
+        return [*drafts, *self.clear(range(0))]
 
     def idle(self, start_ms: int, end_ms: int) -> list[Effect]:
         """Commits the user's silence from `start_ms` to `end_ms` as an empty turn."""
@@ -286,23 +298,29 @@ class UserTurns:
                 turn.draft = eager.text
                 yield BeginDraft(turn.item_id, eager.text)
 
-    def _finish(self, final: LiveTranscript, spoken: str) -> Effects:
-        """Takes the final text of the oldest turn, or of the next part of a long turn."""
-        turn = self._turn_of(final)
-        if turn is None:
+    def _take_final(self, last: LiveTranscript | FailedUtterance, spoken: str) -> Effects:
+        """Takes the final text, or the failure, of the next part of the oldest ended turn. A turn
+        that lacks a part is neither answered nor charged."""
+        self._parts.append(last)
+        if last.cut:
             return
-        turn.parts.append(final)
-        if final.cut:
+        parts = self._parts
+        self._parts = []
+        if not self._ended:
             return
-        if turn.failure is not None:
-            yield from self._fail(turn.failure)
-            return
+        turn = self._ended[0]
+        turn.parts = [part for part in parts if isinstance(part, LiveTranscript)]
+        for part in parts:
+            if isinstance(part, FailedUtterance):
+                yield from self._fail(turn, part)
+                return
+        final = turn.parts[-1]
         text = separator_of(final.language).join(part.text for part in turn.parts if part.text)
         speech_s = sum(part.duration_s for part in turn.parts)
         yield from self._judge(turn, Heard(text, final.confidence, speech_s), spoken)
         if turn.is_announced:
             yield from self._transcribe(turn, text, speech_s)
-        self._forget(turn)
+        self._ended.remove(turn)
         if turn.is_announced and text and self.options.creates_response:
             is_answered = turn.draft == text
             if is_answered:
@@ -310,18 +328,14 @@ class UserTurns:
             yield Respond(turn.item_id if is_answered else None)
         yield from self._drop_draft(turn)
 
-    def _fail(self, event: FailedUtterance) -> Effects:
-        """Reports that the recogniser failed for the oldest ended turn. A failure of a part is
-        reported with the last part, since the rest of a turn is not answered alone."""
-        turn = self._turn_of(event)
-        if turn is not None and event.cut:
-            turn.failure = replace(event, cut=False)
-        if event.cut or turn not in self._ended:
-            return
-        self._forget(turn)
+    def _fail(self, turn: UserTurn, failure: FailedUtterance) -> Effects:
+        """Reports that the recogniser failed for a turn, whose other parts are free, too."""
+        self._ended.remove(turn)
+        if turn.parts:
+            yield Forgive(sum(part.audio_s for part in turn.parts))
         yield from self._drop_draft(turn)
         if turn.item is not None:
-            fault = to_api_error(event.error)
+            fault = to_api_error(failure.error)
             error = {"type": "server_error", "code": fault.code, "message": fault.message}
             yield events.TranscriptionFailed(item_id=turn.item_id, error=error)
 
@@ -405,19 +419,6 @@ class UserTurns:
 
     def _new_turn(self, start_ms: int) -> UserTurn:
         return UserTurn(self._make_id("item"), start_ms, began_at=self._clock())
-
-    def _turn_of(self, event: LiveTranscript | FailedUtterance) -> UserTurn | None:
-        """Finds the turn of a final text, or of a failure: the oldest ended one, or if that is only
-        a part, the turn that goes on."""
-        if self._ended:
-            return self._ended[0]
-        if event.cut and self.options.is_manual and event.sentence_id > self._cleared:
-            self._uncommitted = self._uncommitted or self._new_turn(start_ms=0)
-        return self._uncommitted or self._turn
-
-    def _forget(self, turn: UserTurn) -> None:
-        if turn in self._ended:
-            self._ended.remove(turn)
 
     def _drop_draft(self, turn: UserTurn) -> Effects:
         if turn.draft is not None:

@@ -282,7 +282,7 @@ class UtteranceListener(SocketListener):
     def __init__(self, stream: SttConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream
-        self._has_text = False  # whether an earlier part of the utterance, which was cut, has text
+        self._has_text = False  # whether a part of the utterance, which may be cut, has text
 
     async def emit(self, event: LiveEvent) -> None:
         match event:
@@ -291,13 +291,18 @@ class UtteranceListener(SocketListener):
             case FailedUtterance():
                 message = f"sentence {event.sentence_id}: {to_api_error(event.error).message}"
                 await self._socket.send(self._stream.error(message))
+                await self._end_part(cut=event.cut)
             case LiveTranscript():
                 await self._socket.send(self._transcription(event))
                 if event.final:
-                    has_text = self._has_text or bool(event.text)
-                    self._has_text = has_text and event.cut
-                    if has_text and not (event.cut or self._stream.is_continuous):
-                        await self._stream.end()
+                    self._has_text |= bool(event.text)
+                    await self._end_part(cut=event.cut)
+
+    async def _end_part(self, *, cut: bool) -> None:
+        """Ends a session that is not continuous after the last part of an utterance with text."""
+        if self._has_text and not (cut or self._stream.is_continuous):
+            await self._stream.end()
+        self._has_text &= cut
 
     def _transcription(self, transcript: LiveTranscript) -> str:
         """Returns the event of a transcript. Times are seconds from the session's first audio."""

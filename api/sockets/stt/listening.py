@@ -66,8 +66,9 @@ class SocketListener(ABC):
         """Runs after more audio was processed. The default does nothing."""
         return
 
-    async def cleared(self) -> None:
-        """Runs after uncommitted audio was dropped by the client. The default does nothing."""
+    async def cleared(self, sentence_ids: range) -> None:
+        """Runs after uncommitted audio was dropped by the client, with the ids of its utterances,
+        whose texts may have come or come later. The default does nothing."""
         return
 
     async def start(self, options: SessionOptions) -> None:
@@ -152,9 +153,9 @@ class SocketListener(ABC):
             elif item == "commit":
                 self.committed.add(await live.commit())
             else:
-                live.clear()
+                sentence_ids = live.clear()
                 async with self._order:
-                    await self.cleared()
+                    await self.cleared(sentence_ids)
         await live.finish()
         await self._ended()
 

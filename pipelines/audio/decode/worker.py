@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from configs.environment import MODEL_NICENESS
-from models.audio import Pcm, StreamResampler, float_to_pcm16, linear_to_float
+from models.audio import Pcm, StreamResampler, find_samples, float_to_pcm16, linear_to_float
 from pipelines.audio.decode import sandbox
 from pipelines.audio.levels import Mixdown
 from pipelines.errors import NO_SPACE, AudioTooLong, FileTooLarge, InvalidAudio, PipelineError
@@ -83,11 +83,9 @@ ACCEPTED = {
     "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),
 }
-# Channels, rate, bits and size of linear samples; a tag of FFFE has another behind it.
+# Channels, rate and bits of linear samples, in `fmt `; a tag of FFFE has another behind it.
 _LINEAR_WAV = re.compile(
-    rb"RIFF.{4}WAVE.*?fmt .{4}(?:\x01\0|\xfe\xff(?=.{22}\x01\0))(..)(.{4}).{6}"
-    rb"([\x08\x10\x18\x20]\0).*?data(.{4})",
-    re.DOTALL,
+    rb"(?:\x01\0|\xfe\xff(?=.{22}\x01\0))(..)(.{4}).{6}([\x08\x10\x18\x20]\0)", re.DOTALL
 )
 _SIGNED = bytes(byte ^ 0x80 for byte in range(256))  # samples of 8 bits have no sign
 PACKETS = "opus"  # without a container: one packet per message
@@ -235,14 +233,17 @@ def _blocks_of_wav(wire: LiveWire) -> Iterator[tuple[NDArray[np.float32], int]]:
     """Yields linear samples as they come, without the chunks after them: FFmpeg, which decodes the
     others, reads 64 KiB of linear samples (4 s of a telephone's) before it returns the first."""
     data = b""
-    while b"data" not in data[:-4] and len(data) < LIVE_BYTES and (part := wire.read(LIVE_BYTES)):
+    header = None
+    while header is None and len(data) < LIVE_BYTES and (part := wire.read(LIVE_BYTES)):
         data += part
-    header = _LINEAR_WAV.match(data)
-    wire.unread(data[header.end() :] if header else data)
-    if header is None:
+        header = find_samples(data)
+    form, at, size = header or (b"", 0, 0)
+    linear = _LINEAR_WAV.match(form) if data.startswith(b"RIFF") else None
+    wire.unread(data[at:] if linear else data)
+    if linear is None:
         yield from _blocks(_frames(wire, *ACCEPTED["wav"], _AT_ONCE), 1)
         return
-    channels, rate, bits, size = (int.from_bytes(field, "little") for field in header.groups())
+    channels, rate, bits = (int.from_bytes(field, "little") for field in linear.groups())
     _check_shape(rate, channels)
     left = size or math.inf  # 0: not known
     data = b""
@@ -250,8 +251,8 @@ def _blocks_of_wav(wire: LiveWire) -> Iterator[tuple[NDArray[np.float32], int]]:
         data += part[: int(min(left, len(part)))]
         left = max(0, left - len(part))
         if whole := len(data) - len(data) % (bits // 8 * channels):
-            linear = data[:whole].translate(_SIGNED) if bits == 8 else data[:whole]
-            yield linear_to_float(linear, bits // 8).reshape(-1, channels).T, rate
+            signed = data[:whole].translate(_SIGNED) if bits == 8 else data[:whole]
+            yield linear_to_float(signed, bits // 8).reshape(-1, channels).T, rate
         data = data[whole:]
 
 

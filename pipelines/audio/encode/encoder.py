@@ -14,7 +14,7 @@ import av
 import numpy as np
 
 from configs.settings import BRAND
-from models.audio import AudioChunk, Pcm, StreamResampler, float_to_pcm16
+from models.audio import AudioChunk, Pcm, StreamResampler, find_samples, float_to_pcm16
 from pipelines.audio.id3 import id3_length
 from pipelines.temporary_files import TemporaryFile
 
@@ -91,6 +91,7 @@ class AudioEncoder(ABC):
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate  # Hz that a decoder gives
         self._rate = sample_rate  # Hz of the samples that are encoded
+        self.goes_on = False  # whether another file would continue a stream that has begun
         self._resampler: StreamResampler | None = None
 
     def encode(self, chunk: AudioChunk) -> list[bytes]:
@@ -153,10 +154,9 @@ def write_wav_length(file: TemporaryFile) -> None:
     """Write the length of a WAV file into the header that a stream's encoder left open, if any."""
     size = file.size
     file.seek(0)
-    chunk = file.read(4096).find(b"data")
-    if chunk < 0:
+    if (header := find_samples(file.read(4096))) is None:
         return
-    for place in (4, chunk + 4):
+    for place in (4, header[1] - 4):
         file.seek(place)
         file.write((size - place - 4).to_bytes(4, "little"))
 
@@ -180,7 +180,6 @@ class FileEncoder(AudioEncoder):
         self._format = output_format
         self._target = target
         self._container: av.container.OutputContainer | None = None
-        self._goes_on = False  # the next file continues a stream
         self._samples = 0
 
     @property
@@ -202,7 +201,6 @@ class FileEncoder(AudioEncoder):
             self._container.mux(self._stream.encode(None))
             self._container.close()
             self._container = None
-            self._goes_on = self._format == "mp3"
         data = self._take()
         return [data] if data else []
 
@@ -213,7 +211,7 @@ class FileEncoder(AudioEncoder):
         options = dict(_TAG_OPTIONS.get(self._format, {}))
         if is_stream:
             options |= _STREAM_OPTIONS.get(self._format, {})
-        if self._goes_on:
+        if self.goes_on:
             options["id3v2_version"] = "0"  # no tag
         container = av.open(
             self._target or self._sink,
@@ -224,7 +222,6 @@ class FileEncoder(AudioEncoder):
         container.metadata.update(TAGS)
         if is_stream:
             container.flags |= _FLUSH_PACKETS
-        self._lacks_opening = is_stream and self._format == "mp3" and not self._goes_on
         # PyAV's types do not express that a codec of this name gives an audio stream.
         self._stream: Any = cast(Any, container).add_stream(self._codec.codec, rate=self._rate)
         self._stream.layout = "mono"
@@ -235,10 +232,11 @@ class FileEncoder(AudioEncoder):
 
     def _take(self) -> bytes:
         data = self._sink.take()
-        tag = id3_length(data) if self._lacks_opening else len(data)
-        if tag >= len(data):
+        is_stream = self._format == "mp3" and self._target is None
+        if not (data and is_stream) or self.goes_on:
             return data
-        self._lacks_opening = False
+        self.goes_on = True
+        tag = id3_length(data)
         opening = _mp3_opening(data[tag:], self._rate, self._codec.bit_rate or 0)
         return data[:tag] + opening + data[tag:]
 

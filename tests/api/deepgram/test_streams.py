@@ -10,6 +10,7 @@ from websockets.exceptions import InvalidStatus
 
 from api.deepgram import streams
 from api.sockets.kernel.session import SessionTimeouts
+from models.errors import EngineLost
 from models.stt.base import Segment, Transcript, TranscriptionRequest, Word
 from tests.api.deepgram.socket_client import STREAM, best, deepgram
 from tests.api.sockets.client import connect
@@ -183,6 +184,22 @@ async def test_a_wordless_sound_only_delays_the_utterance_end(
         await client.send_pcm(loud(1), quiet(0.8), loud(2), quiet(0.8))
         spoken, sound, ended = await client.until("UtteranceEnd")
     assert best(spoken)["words"] and not best(sound)["words"]
+    assert ended["last_word_end"] == last_word_end(spoken)
+
+
+async def test_an_utterance_that_fails_only_delays_the_utterance_end(
+    stt_server: SocketServer, fake: FakeTranscriber
+) -> None:
+    def fail_later(number: int, request: TranscriptionRequest) -> Transcript:
+        if number:
+            raise EngineLost("the replica of STT was lost")
+        return sentence(number, request)
+
+    fake.answer = fail_later
+    async with deepgram(stt_server, PATH, **STREAM, utterance_end_ms="1000") as client:
+        await client.send_pcm(loud(1), quiet(0.8), loud(2), quiet(2.5))
+        spoken, failed, ended = await client.until("UtteranceEnd")
+    assert failed["type"] == "Error"
     assert ended["last_word_end"] == last_word_end(spoken)
 
 

@@ -3,11 +3,13 @@
 import io
 import struct
 import wave
+from typing import cast
 
 import av
 import numpy as np
 import pytest
 
+from antiphon.client import with_wav_length
 from configs.settings import BRAND
 from models.audio import AudioChunk
 from pipelines.audio.encode.encoder import (
@@ -16,9 +18,11 @@ from pipelines.audio.encode.encoder import (
     FileEncoder,
     OutputFormat,
     encode,
+    write_wav_length,
 )
 from pipelines.audio.encode.formats import open_socket_encoder
 from pipelines.audio.id3 import id3_length
+from pipelines.temporary_files import TemporaryFile
 
 PCM = (0.1 * np.sin(np.arange(24_000) / 20)).astype(np.float32)
 
@@ -71,6 +75,19 @@ def test_a_tagged_wav_file_has_valid_chunks_and_lengths() -> None:
         place += 8 + size + size % 2
     assert chunks == [b"fmt ", b"LIST", b"data"] and place == len(data)
     assert struct.unpack("<4sI", data[:8]) == (b"RIFF", len(data) - 8)
+
+
+def test_a_wav_stream_gets_its_length_whatever_its_tags_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(cast(dict[str, str], TAGS), "comment", "Speech from a data centre")
+    data = streamed("wav")
+    stored = TemporaryFile()
+    stored.write(data)
+    write_wav_length(stored)
+    for file in (b"".join(stored.blocks(2**20)), with_wav_length(data, len(data))):
+        with wave.open(io.BytesIO(file)) as wav:
+            assert wav.getnframes() == len(PCM)
 
 
 def test_mp3_streams_begin_with_an_id3_tag_and_a_xing_frame() -> None:

@@ -128,12 +128,17 @@ async def test_audio_of_any_format_is_the_same_sound(
 
 
 async def test_a_partly_failed_command_is_untranscribed_and_free(
-    home: Home, heard: FakeTranscriber
+    home: Home, heard: FakeTranscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        if len(request.pcm) < 1.8 * 16_000:
+            raise EngineLost("the replica died")
+        return transcript(number, request)
+
     before = await home.units("stt")
-    heard.errors = [EngineLost("the replica died")] * 2
-    async with home.client() as client:
-        await say(client, loud(0.6))
+    monkeypatch.setattr(heard, "answer", answer)
+    async with home.client(version=None) as client:
+        await say(client, loud(2.0), quiet(1.0), loud(0.6))
         events = await client.until_end()
     assert [kind for kind, _, _ in events] == ["error"]
     assert events[0][1]["code"] == "unavailable"

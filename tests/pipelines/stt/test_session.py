@@ -25,7 +25,7 @@ from models.stt.options import RecognitionOptions, TranscriptStyle
 from models.tts.base import SynthesisRequest
 from pipelines.errors import InvalidRequest
 from pipelines.stt.decoding import SessionOptions
-from pipelines.stt.endpointing import SilenceTurns
+from pipelines.stt.endpointing import ManualTurns, SilenceTurns
 from pipelines.stt.events import FailedUtterance, LiveEvent, LiveSpeechStarted, LiveTranscript
 from pipelines.stt.session import LiveSession, LiveTranscriptionPipeline
 from pipelines.text.usual_language import UsualLanguages
@@ -217,6 +217,17 @@ async def test_a_rejected_utterance_has_its_committed_text(model: FakeTranscribe
     async with listening(model, SessionOptions(interim_ms=300)) as live:
         await live.hear(loud(2), quiet(1))
         assert [final.text for final in live.finals] == ["It was"]
+
+
+async def test_a_client_drops_all_parts_of_the_turn_in_progress(model: FakeTranscriber) -> None:
+    async with listening(model, SessionOptions(turns=ManualTurns())) as live:
+        await live.hear(loud(30))  # it is cut after 28 s
+        assert live.listener.clear() == range(1, 3)
+        await live.hear(loud(1))
+        assert await live.listener.commit() == 3
+        await live.hear(loud(1))
+        assert live.listener.clear() == range(4, 5)
+        assert not live.listener.clear()
 
 
 async def test_a_late_interim_is_dropped(model: FakeTranscriber) -> None:

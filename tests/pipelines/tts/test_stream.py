@@ -9,6 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from models.audio import AudioChunk, Pcm, WordTime
 from models.errors import EngineLost, UnknownVoice
 from models.tts.base import SynthesisRequest
 from pipelines.audio.effects import SeamTrimmer, silence
+from pipelines.audio.encode.encoder import FileEncoder
 from pipelines.audio.encode.formats import EncoderFormat, open_encoder
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
@@ -31,7 +33,13 @@ from pipelines.tts.pacing import FIRST_DEADLINE_S, PlaybackClock
 from pipelines.tts.paid import PaidSpeech, PaidSynthesis
 from pipelines.tts.pipeline import SpeechPipeline, SpeechPlan
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.session import SpeechStream
+from pipelines.tts.session import (
+    ContextWire,
+    EncodedChunk,
+    Frame,
+    SpeakingContext,
+    SpeechStream,
+)
 from pipelines.tts.shaping import SpokenChunk, VoiceLevels, WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.audio.test_trimming import trim
@@ -213,19 +221,72 @@ async def test_a_flush_is_due_before_its_predecessor_was_played() -> None:
     assert first_s > 1.5 > stream.spoken_s > second_s
 
 
-async def test_mp3_goes_on_as_one_stream_after_a_text_that_failed() -> None:
-    speaker = DyingSpeaker()
-    stream = await free_stream(speaker, "mp3")
+class BreakingSpeaker(VoicedSpeaker):
+    """A model whose replica is lost once, after the second piece of a chunk."""
+
+    async def synthesize(self, request: SynthesisRequest):  # type: ignore[no-untyped-def]
+        async for chunk in super().synthesize(request):
+            yield chunk
+            if self.made == 2:
+                raise EngineLost("gone")
+
+
+@pytest.mark.parametrize(("first_samples", "has_begun"), [(9600, True), (5400, False)])
+async def test_mp3_goes_on_as_one_stream_after_a_text_that_failed(
+    first_samples: int, has_begun: bool
+) -> None:
+    stream = await free_stream(BreakingSpeaker(sizes=(first_samples, 240)), "mp3")
     data = b""
     with pytest.raises(EngineLost):
         async for chunk in stream.speak(TEXT):
             data += chunk.data
+    assert bool(data) is has_begun
     stream.reset()
-    assert data.startswith(b"ID3")
-    speaker.calls.clear()
     async for chunk in stream.speak("Yes."):
         data += chunk.data
+    assert data.startswith(b"ID3")
     assert data.count(b"ID3") == data.count(b"Lavf\0") == 1
+
+
+class PlainWire(ContextWire):
+    """Sends audio as it is, and the names of errors."""
+
+    def audio(self, chunk: EncodedChunk) -> bytes:
+        return chunk.data
+
+    def error(self, error: Exception) -> str:
+        return type(error).__name__
+
+
+async def test_a_context_speaks_on_after_its_encoder_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[Frame] = []
+
+    async def send(frame: Frame) -> None:
+        sent.append(frame)
+
+    stream = await free_stream(VoicedSpeaker(), "mp3")
+    failing = stream._encoder
+    write = FileEncoder._write
+
+    def fail_later(encoder: FileEncoder, pcm: Pcm, *, last: bool) -> list[bytes]:
+        if encoder is failing and sent:
+            raise av.error.ExternalError(1, "the encoder has failed")
+        return write(encoder, pcm, last=last)
+
+    monkeypatch.setattr(FileEncoder, "_write", fail_later)
+    context = SpeakingContext("one", stream, PlainWire(), send)
+    context.add_text("Yes.")
+    context.flush()
+    context.add_text("No.")
+    context.close()
+    await context.run()
+    data = b"".join(frame for frame in sent if isinstance(frame, bytes))
+    assert [frame for frame in sent if isinstance(frame, str)] == ["ExternalError"]
+    assert data.startswith(b"ID3")
+    assert data.count(b"ID3") == data.count(b"Lavf\0") == 1
+    assert isinstance(sent[-1], bytes)
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,14 @@ from websockets.exceptions import ConnectionClosed
 
 from api.services import Services
 from models.errors import EngineLost, EngineOverloaded
+from models.stt.base import Transcript, TranscriptionRequest
 from pipelines.agents.clauses import ClauseSplitter, Urgency
 from pipelines.chat.pipeline import ChatPipeline, ChatRequest, Completion
 from tests.api.money import Books
 from tests.api.native.speech.test_billing import allow_hangups
 from tests.api.openai.realtime.test_conversation import LONG, says, session
 from tests.api.sockets.conftest import SocketServer
-from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
+from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet, transcript
 
 CHARACTER, SECOND, TOKEN = 15, 100, 20  # micro-USD
 TEXT = "One two three."
@@ -195,6 +196,23 @@ async def test_speech_on_which_the_service_fails_is_not_charged(
         assert response["status"] == "failed"
         assert response["status_details"]["error"]["type"] == "server_error"
     assert "tts" not in await charges(server, books)
+
+
+async def test_a_long_turn_is_not_charged_if_a_part_has_no_text(
+    server: SocketServer, heard: FakeTranscriber, books: Books
+) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        if len(request.pcm) < 10 * 16_000:
+            raise EngineLost("gone")
+        return transcript(number, request)
+
+    heard.answer = answer
+    async with session(server) as client:
+        await client.update(audio={"input": {"turn_detection": None}})
+        await client.speak(loud(30.0), piece_s=0.5)  # it is cut after 28 s
+        await client.send("input_audio_buffer.commit")
+        await client.until("conversation.item.input_audio_transcription.failed")
+    assert (await charges(server, books)).get("stt", 0) < 100  # frames around the speech
 
 
 async def test_a_turn_without_a_slot_for_its_draft_is_answered(

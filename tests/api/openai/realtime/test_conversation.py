@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from api.services import Services
+from models.errors import EngineLost
 from models.stt.base import FINAL, Transcript, TranscriptionRequest
 from pipelines.agents.response import INSTRUCTIONS
 from tests.api.openai.realtime.client import RATE, RealtimeClient
@@ -151,6 +152,34 @@ async def test_long_speech_has_the_text_from_before_its_commit(
         await client.send("input_audio_buffer.commit")
         done = await client.until("conversation.item.input_audio_transcription.completed")
         assert done["transcript"] == "It goes on. It goes on."
+
+
+@pytest.mark.parametrize("is_failed", [False, True])
+async def test_cleared_speech_that_is_recognised_late_is_in_no_turn(
+    server: SocketServer, heard: FakeTranscriber, is_failed: bool
+) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        if len(request.pcm) < 10 * 16_000:
+            return transcript(number, request, "It is kept.")
+        if is_failed:
+            raise EngineLost("the replica of STT was lost")
+        return transcript(number, request, "It is cleared.")
+
+    heard.answer = answer
+    heard.gate.clear()
+    async with session(server) as client:
+        await client.update(
+            audio={"input": {"turn_detection": None, "transcription": {"model": "whisper-1"}}}
+        )
+        await client.speak(loud(30.0), piece_s=0.5)  # more than one utterance
+        await until(lambda: any(request.urgency == FINAL for request in heard.requests))
+        await client.send("input_audio_buffer.clear")
+        await client.speak(loud(1.0))
+        await client.send("input_audio_buffer.commit")
+        await client.until("input_audio_buffer.committed")
+        heard.gate.set()
+        done = await client.until("conversation.item.input_audio_transcription.completed")
+        assert done["transcript"] == "It is kept."
 
 
 async def test_speech_is_committed_where_turns_are_detected_without_silence_after_it(

@@ -1,7 +1,6 @@
 """The machine of the user's turns: events in, effects out, by a table of sequences."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -37,16 +36,22 @@ def live(event: LiveEvent) -> Step:
     return lambda turns: turns.accept(event, ECHOED)
 
 
-def transcript(text: str, *, final: bool, cut: bool = False) -> Step:
-    return live(LiveTranscript(1, final, text, "en", 0.9, (), 0.0, 1.0, 0.0, cut=cut))
+def transcript(text: str, number: int = 1, *, final: bool, cut: bool = False) -> Step:
+    return live(
+        LiveTranscript(number, final, text, "en", 0.9, (), 0.0, 1.0, 0.0, cut=cut, audio_s=1.2)
+    )
 
 
-def final(text: str, *, cut: bool = False) -> Step:
-    return transcript(text, final=True, cut=cut)
+def final(text: str, number: int = 1, *, cut: bool = False) -> Step:
+    return transcript(text, number, final=True, cut=cut)
 
 
 def interim(text: str) -> Step:
     return transcript(text, final=False)
+
+
+def clear(first: int, end: int) -> Step:
+    return lambda turns: turns.clear(range(first, end))
 
 
 def eager(text: str) -> Step:
@@ -67,8 +72,6 @@ RESUME = live(SpeechResumed())
 FAIL = live(FailedUtterance(1, EngineOverloaded("busy")))
 FAIL_PART = live(FailedUtterance(1, EngineOverloaded("busy"), cut=True))
 COMMIT: Step = UserTurns.commit
-CLEAR: Step = UserTurns.clear
-CLEAR_FIRST: Step = partial(UserTurns.clear, sentence_id=1)
 CLOSE: Step = UserTurns.close
 
 
@@ -202,7 +205,7 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
         ),
         pytest.param(
             [START, FAIL_PART, STOP, final("like tea.")],
-            [STARTED, *COMMITTED, FAILED],
+            [STARTED, *COMMITTED, "Forgive 1.2", FAILED],
             id="a long turn without the text of a part has an error",
         ),
         pytest.param(
@@ -211,6 +214,7 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
                 STARTED,
                 *COMMITTED,
                 "UserSpeechStarted item2 1000",
+                "Forgive 1.2",
                 FAILED,
                 "UserSpeechStopped item2 2000",
                 "CommitItem item2",
@@ -220,9 +224,21 @@ COMMITTED = ["UserSpeechStopped item1 2000", "CommitItem item1"]
             id="the rest of a turn that failed is not the text of the next one",
         ),
         pytest.param(
-            [START, eager("Hello."), CLEAR, STOP, final("Hello.")],
+            [START, eager("Hello."), clear(1, 2), STOP, final("Hello.")],
             [STARTED, "BeginDraft item1 Hello.", "DropDraft item1"],
             id="a turn that the client clears is forgotten",
+        ),
+        pytest.param(
+            [START, clear(1, 3), START, STOP, final("I would", cut=True), final("Tea.", 3)],
+            [
+                STARTED,
+                "UserSpeechStarted item2 1000",
+                "UserSpeechStopped item2 2000",
+                "CommitItem item2",
+                "SetTranscript item2 Tea. 1000",
+                "Respond None",
+            ],
+            id="a part of a turn that the client has cleared may come late",
         ),
         pytest.param(
             [START, eager("A."), STOP, START, eager("B."), CLOSE],
@@ -290,20 +306,19 @@ def test_effects_of_a_sequence(steps: Sequence[Step], effects: list[str]) -> Non
         ),
         pytest.param(
             {"creates_response": False, "is_manual": True},
-            [final("I would", cut=True), CLEAR, COMMIT, final("Tea.")],
-            ["CommitItem item2", "SetTranscript item2 Tea. 1000"],
-            id="parts that the client clears are forgotten",
-        ),
-        pytest.param(
-            {"creates_response": False, "is_manual": True},
-            [CLEAR_FIRST, final("I would", cut=True), COMMIT, final("Tea.")],
-            ["CommitItem item1", "SetTranscript item1 Tea. 1000"],
-            id="parts of what the client has cleared may come late",
+            [COMMIT, final("No."), final("I would", 2, cut=True), COMMIT, final("like.", 3)],
+            [
+                "CommitItem item1",
+                "SetTranscript item1 No. 1000",
+                "CommitItem item2",
+                "SetTranscript item2 I would like. 2000",
+            ],
+            id="a second turn has the parts from before its commit",
         ),
         pytest.param(
             {"creates_response": False, "is_manual": True},
             [FAIL_PART, COMMIT, final("tea.")],
-            ["CommitItem item1", FAILED],
+            ["CommitItem item1", "Forgive 1.2", FAILED],
             id="a committed turn without the text of a part has an error",
         ),
     ],
@@ -312,6 +327,40 @@ def test_effects_with_options(
     options: dict[str, Any], steps: Sequence[Step], effects: list[str]
 ) -> None:
     assert [*effects_of(machine(**options), steps)] == effects
+
+
+@pytest.mark.parametrize("is_failed", [False, True])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "part clear commit",
+        "part commit clear",
+        "commit part clear",
+        "commit clear part",
+        "clear part commit",
+        "clear commit part",
+    ],
+)
+def test_parts_that_the_client_clears_are_in_no_turn(order: str, is_failed: bool) -> None:
+    """Whenever they come: the recogniser may be behind the messages of the client."""
+    failure = live(FailedUtterance(2, EngineOverloaded("busy"), cut=True))
+    steps = {
+        "part": failure if is_failed else final("I would", 2, cut=True),
+        "clear": clear(2, 4),
+        "commit": COMMIT,
+    }
+    turns = machine(is_manual=True, creates_response=False)
+    earlier = [*effects_of(turns, [COMMIT, final("Is", 0, cut=True), final("it?")])]
+    assert earlier == ["CommitItem item1", "SetTranscript item1 Is it? 2000"]
+    later = [*effects_of(turns, [*(steps[name] for name in order.split()), final("Tea.", 4)])]
+    assert later == ["CommitItem item2", "SetTranscript item2 Tea. 1000"]
+
+
+def test_a_turn_keeps_its_parts_when_the_client_clears_later_speech() -> None:
+    turns = machine(is_manual=True, creates_response=False)
+    steps = [COMMIT, final("Is", 1, cut=True), clear(3, 4), final("it?", 2)]
+    effects = [*effects_of(turns, steps)]
+    assert effects == ["CommitItem item1", "SetTranscript item1 Is it? 2000"]
 
 
 def test_a_response_is_held_while_an_interruption_is_uncertain() -> None:

@@ -82,6 +82,23 @@ async def test_single_mode_ends_with_a_long_utterance_whose_last_part_is_silent(
     assert (messages[-1]["type"], code) == ("session_stopped", 1000)
 
 
+async def test_single_mode_ends_with_a_long_utterance_whose_last_part_fails(
+    client: SttClient, fake: FakeTranscriber
+) -> None:
+    def answer(number: int, request: TranscriptionRequest) -> Transcript:
+        if number:
+            raise EngineLost("the replica of STT was lost")
+        return transcript(number, request)
+
+    fake.answer = answer
+    await client.start()
+    await client.send_pcm(loud(29), quiet(1), step_s=0.5)  # it is cut after 28 s
+    messages, code = await client.receive_rest()
+    kinds = [message["type"] for message in messages]
+    assert kinds == ["speech_started", "transcription", "error", "session_stopped"]
+    assert code == 1000
+
+
 async def test_finals_of_very_quiet_speech_have_a_warning(client: SttClient) -> None:
     await client.start(continuous_mode=True)
     await client.send_pcm(quiet(1), faint(1), quiet(1), loud(1), quiet(1))

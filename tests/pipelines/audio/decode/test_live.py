@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from models.audio import Pcm, pcm16_to_float
+from models.audio import Pcm, float_to_pcm16, pcm16_to_float
 from models.fairness.slots import FairSlots
 from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode import live
@@ -98,6 +98,28 @@ async def test_linear_wav_is_heard_as_it_comes(
     assert len(whole) / 16_000 == pytest.approx(1, abs=0.001)
     assert np.abs(whole).max() == pytest.approx(0.4, abs=0.02)
     await stream.close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"INFOICMT\x08\0\0\0my data\0", b"two data: ", wav(b"data", channels=8, rate=1), b"odd"],
+    ids=["name", "description", "file", "padding"],
+)
+@pytest.mark.parametrize("at", [12, 36])
+async def test_chunks_before_the_samples_of_live_wav_are_not_heard(
+    decoder: AudioDecoder, content: bytes, at: int
+) -> None:
+    samples = float_to_pcm16(tone(1, 8000))
+    data = wav(samples, rate=8000).replace(struct.pack("<I", len(samples)), b"\xff" * 4)
+    chunk = b"bext" + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
+    data = data[:at] + chunk + data[at:]
+    stream = await opened(decoder)
+    pcm = await heard(stream, [data[start : start + 25] for start in range(0, len(data), 25)])
+    pcm = np.concatenate([pcm, await rest(stream)])
+    await stream.close()
+    assert len(pcm) / 16_000 == pytest.approx(1, abs=0.001)
+    assert np.abs(pcm).max() == pytest.approx(0.4, abs=0.02)
+    assert pitch_hz(pcm, 16_000) == pytest.approx(220, abs=1)
 
 
 async def test_the_sound_of_a_stream_is_that_of_its_file(decoder: AudioDecoder) -> None:
