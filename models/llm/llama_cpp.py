@@ -160,6 +160,7 @@ class LlamaCppEngine(ChatEngine):
             request,
             grammar,
             config.context_tokens,
+            stop=() if is_constrained_throughout(request) else request.sampling.stop,
             thinking=None,
             ends_loops=config.ends_loops,
             finds_unmarked=True,
@@ -184,6 +185,10 @@ class LlamaCppEngine(ChatEngine):
                         yield other
                     return
                 finish = delta.finish_reason or finish  # may come a batch before the end
+                if reader.stopped and delta.usage is not None:
+                    await lists.aclose()
+                    ended = True
+                    finish = "stop"
                 if ended:
                     delta += reader.finish(finish)
                     async for _ in lists:  # drains it, so that the chat's next turn reuses the slot
@@ -460,7 +465,9 @@ def _to_body(
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
-        "stop": [] if constrained else list(sampling.stop),
+        # `AnswerReader` reads the stop texts: llama.cpp would find them in reasoning and in calls,
+        # and drops the beginning of one at `max_tokens`.
+        "stop": [],
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
@@ -513,6 +520,8 @@ def _read(chunks: list[Chunk], reader: AnswerReader) -> tuple[GenerationDelta, b
             finish = choice["finish_reason"]
             if reasoning or finish:
                 pieces.append(GenerationDelta(finish_reason=finish, reasoning=reasoning))
+        if reader.stopped:
+            break
     pieces.append(GenerationDelta(usage=usage))
     return GenerationDelta.joined(pieces), ended
 

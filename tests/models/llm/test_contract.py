@@ -1,6 +1,7 @@
 """The contract of every chat engine, with each configuration of `configs/llm`."""
 
 import asyncio
+import json
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,10 @@ from models.llm.upstream import UpstreamEngine
 from models.registry import CHAT
 from tests.engines.echo import EchoEngine
 from tests.models.configured import configurations, configured
+
+LONG = "Tell a long story of many words about a sailor"
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 
 
 @pytest.fixture(scope="module", params=configurations(CHAT))
@@ -74,6 +79,29 @@ async def test_control_tokens_that_a_user_writes_are_text(engine: ChatEngine, ma
     for role in ("system", "user"):
         without = await prompt_tokens(ChatMessage(role, "a " * 8))
         assert await prompt_tokens(ChatMessage(role, f"a {mark} " * 8)) >= without + 2 * 8
+
+
+async def test_a_stop_text_ends_only_the_words_of_an_answer(engine: ChatEngine) -> None:
+    """llama.cpp drops the beginning of a stop text at the limit, and looks for them in calls."""
+    if isinstance(engine, UpstreamEngine):
+        pytest.skip("the other service reads the stop texts")
+    await collect(engine, ask(LONG, max_tokens=1))  # a cached prompt may be answered differently
+    for most in range(1, 9):
+        cut = await collect(engine, ask(LONG, temperature=0.0, max_tokens=most))
+        plain = GenerationDelta.joined(cut)
+        begun = (f"{plain.text[-3:]}\N{INTERROBANG}",)
+        sampling = {"temperature": 0.0, "max_tokens": most, "stop": begun}
+        stopped = GenerationDelta.joined(await collect(engine, ask(LONG, **sampling)))
+        assert (stopped.text, stopped.finish_reason) == (plain.text, plain.finish_reason)
+    if not engine.capabilities.tools:
+        return
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    for stop in ("<tool_call>", "{", '"city"', '"'):
+        request = ask(f"What is the weather in Oslo? {call}", max_tokens=80, stop=(stop,))
+        called = replace(request, tools=(WEATHER,), tool_choice="required")
+        answer = GenerationDelta.joined(await collect(engine, called))
+        assert [json.loads(call["function"]["arguments"]).keys() for call in answer.calls()]
+        assert answer.finish_reason == "tool_calls"
 
 
 async def test_penalties_of_repetition_are_taken(engine: ChatEngine) -> None:
