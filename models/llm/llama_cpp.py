@@ -22,6 +22,7 @@ from models.errors import (
 )
 from models.llm.answer_reader import AnswerReader
 from models.llm.base import (
+    REFUSES,
     ChatCapabilities,
     ChatEngine,
     FinishReason,
@@ -70,8 +71,8 @@ class LlamaCppEngine(ChatEngine):
         library = xllamacpp.xllamacpp.__file__
         path = file_of(config, weights)
         model = read_gguf(library, path)
-        template = model.template or ""
-        if not (template or config.chat_template):
+        template = own_template(config) or model.template or ""
+        if not template:
             raise EngineError(f"{path} has no chat template; name a file in chat_template")
         draft = file_of(config.draft, weights) if config.draft else None
         config = fitted(config, model, read_draft(library, path, draft) if draft else None)
@@ -87,6 +88,7 @@ class LlamaCppEngine(ChatEngine):
         self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
         self._control_texts = ControlTexts(model.control_texts)
+        self._is_strict = REFUSES in template
         self._library: str = library
         key = secrets.token_urlsafe(32)
         self._server = start_server(config, path, draft, key)
@@ -110,6 +112,7 @@ class LlamaCppEngine(ChatEngine):
         config = self._config
         sampling = request.sampling.with_defaults(config.temperature, config.top_p)
         request = self._control_texts.broken_in(replace(request, sampling=sampling))
+        request = request.alternating() if self._is_strict else request
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
             return self._reviewed(request)
         return self._answer(request)
@@ -329,9 +332,10 @@ class LlamaCppEngine(ChatEngine):
                 answer = self._server.handle_chat_completions
             try:
                 answer(body, push_or_pause)
-            except RuntimeError as error:  # of its JSON parser or template, before the first chunk
-                message = f"the model refuses the messages: {error}"
-                raise InvalidEngineRequest(message) from error
+            except (RuntimeError, ValueError) as error:
+                # Of its JSON parser or the template, before the first chunk.
+                reason = str(error).rpartition("Jinja Exception: ")[2]
+                raise InvalidEngineRequest(f"the model refuses the messages: {reason}") from error
             finally:
                 slot.chat.tokens = _cached_tokens(last) or slot.chat.tokens
                 # The cache of a sliding window or a recurrent state has parts that are not saved.
@@ -387,6 +391,12 @@ def file_of(config: GgufConfig, weights: WeightStore) -> str:
     return config.weights if config.unverified else str(weights.folder(config.weights) / GGUF)
 
 
+def own_template(config: LlamaCppConfig) -> str | None:
+    """Reads the template that replaces the model's own, if any."""
+    name = config.chat_template
+    return None if name is None else (CONFIGS_DIR / "llm" / name).read_text()
+
+
 def start_server(
     config: LlamaCppConfig, path: str, draft: str | None = None, key: str | None = None
 ) -> Any:
@@ -423,8 +433,8 @@ def start_server(
         drafts.cache_type_k = drafts.cache_type_v = cache_type
         drafts.cpuparams.n_threads = drafts.cpuparams_batch.n_threads = threads
     params.ctx_shift = False  # a full context ends the answer; messages are never dropped
-    if config.chat_template is not None:
-        params.chat_template = (CONFIGS_DIR / "llm" / config.chat_template).read_text()
+    if template := own_template(config):
+        params.chat_template = template
     params.prefill_assistant = False  # an assistant's last message is history, not a draft
     params.cache_ram_mib = 0  # it would be shared by all owners
     params.fit_params = False

@@ -24,6 +24,7 @@ from models.errors import (
 )
 from models.llm.answer_reader import THINK, AnswerReader, TokenText
 from models.llm.base import (
+    REFUSES,
     ChatCapabilities,
     ChatEngine,
     ChatMessage,
@@ -68,6 +69,7 @@ class PromptWriter:
             raise EngineError(f"the tokenizer of {config.id!r} has no chat template")
         added = self.tokenizer.added_tokens_decoder.values()
         self._control_texts = ControlTexts(token.content for token in added if token.special)
+        self._is_strict = REFUSES in template
         self._takes_calls = "tool_calls" in template
         self._takes_tools = config.tools != "none"
         self._tools_argument = config.tools_argument
@@ -77,6 +79,7 @@ class PromptWriter:
         begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature if the model has no
         tools."""
         request = self._control_texts.broken_in(request)
+        request = request.alternating() if self._is_strict else request
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":
