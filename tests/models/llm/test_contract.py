@@ -21,6 +21,22 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
 
 
+def calling(arguments: str) -> tuple[ChatMessage, ...]:
+    """A chat with a call of `weather` and its result."""
+    call = {"id": "c", "type": "function"}
+    calls = [{**call, "function": {"name": "weather", "arguments": arguments}}]
+    return (
+        ChatMessage("user", "a"),
+        ChatMessage("assistant", "", {"tool_calls": calls}),
+        ChatMessage("tool", "b", {"tool_call_id": "c"}),
+    )
+
+
+def with_parameter(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {name: {"type": "string"}}}
+    return {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+
+
 @pytest.fixture(scope="module", params=configurations(CHAT))
 def engine(request: pytest.FixtureRequest) -> ChatEngine:
     return configured(CHAT, request.param)
@@ -70,15 +86,26 @@ async def test_control_tokens_that_a_user_writes_are_text(engine: ChatEngine, ma
     if isinstance(engine, (EchoEngine, UpstreamEngine)):
         pytest.skip("it counts words")
 
-    async def prompt_tokens(message: ChatMessage, **fields: Any) -> int:
-        request = GenerationRequest((message,), Sampling(max_tokens=1), **fields)
+    async def prompt_tokens(*messages: ChatMessage, **fields: Any) -> int:
+        request = GenerationRequest(messages, Sampling(max_tokens=1), **fields)
         usage = (await collect(engine, request))[-1].usage
         assert usage is not None
         return usage.prompt_tokens
 
+    marked = f"a{mark * 3} " * 8
+    more = 5 * 8  # tokens; control tokens and the "a" before them are 4
     for role in ("system", "user"):
         without = await prompt_tokens(ChatMessage(role, "a " * 8))
-        assert await prompt_tokens(ChatMessage(role, f"a {mark} " * 8)) >= without + 2 * 8
+        assert await prompt_tokens(ChatMessage(role, marked)) >= without + more
+    if not engine.capabilities.tools:
+        return
+    without = await prompt_tokens(*calling(json.dumps({"city": "a " * 8})))
+    arguments = json.dumps({"city": marked})
+    for written in (arguments, arguments.replace("<", r"\u003c")):  # encoders of Go and .NET
+        assert await prompt_tokens(*calling(written)) >= without + more
+    user = ChatMessage("user", "a")
+    without = await prompt_tokens(user, tools=(with_parameter("a " * 8),))
+    assert await prompt_tokens(user, tools=(with_parameter(marked),)) >= without + more
 
 
 async def test_a_stop_text_ends_only_the_words_of_an_answer(engine: ChatEngine) -> None:
