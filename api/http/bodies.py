@@ -132,7 +132,8 @@ def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = 
     except ValueError:  # an integer of thousands of digits
         raise _invalid("a number has too many digits") from None
     if _NUL in body and _NUL in body.replace(b"\\\\", b""):  # unless its backslash is escaped
-        raise _invalid("a string holds U+0000, which cannot be stored")
+        place = _place_of("\0", value) or "a string"
+        raise _invalid(f"{place} holds U+0000, which cannot be stored")
     if _SURROGATE.search(body):
         value = _with_marks(value, pieces)
         try:
@@ -140,6 +141,21 @@ def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = 
         except UnicodeEncodeError:
             raise _invalid("a string holds a lone surrogate") from None
     return value
+
+
+def _place_of(text: str, value: Any) -> str:
+    """Returns where the first string with `text` is, such as `messages.2.content`, if the names on
+    the way are ordinary."""
+    inside = enumerate(value) if isinstance(value, list) else ()
+    for key, inner in value.items() if isinstance(value, dict) else inside:
+        if isinstance(inner, str) and text in inner:
+            place = str(key)
+        elif place := _place_of(text, inner):
+            place = f"{key}.{place}"
+        else:
+            continue
+        return place if re.fullmatch(r"[\w.]{1,100}", place, re.ASCII) else ""
+    return ""
 
 
 def _with_marks(value: Any, pieces: Collection[str], name: str = "") -> Any:

@@ -11,6 +11,7 @@ from api.openai.realtime.client_secrets import SCOPES
 from api.openai.realtime.conversation import RealtimeConversation
 from api.openai.realtime.server_events import AudioDelta, ErrorEvent, ResponseDone, ServerEvent
 from api.services import Services
+from api.sockets.kernel import close_codes
 from api.sockets.kernel.conversation import (
     ClientFault,
     Conversation,
@@ -21,18 +22,19 @@ from api.sockets.kernel.conversation import (
 from api.sockets.kernel.routes import SocketRoute, socket_routes
 from api.sockets.kernel.session import SocketSession
 from api.sockets.tts.events import LenientModel
+from pipelines.agents.playback import Playback
 
-BYTES_PER_MS = 8  # mu-law at 8000 Hz
-FORMAT = {"type": "audio/pcmu"}
+BYTES_PER_S = 8000  # mu-law or A-law at 8000 Hz
 # `connected` and `dtmf` (a key was pressed) are ignored.
 EVENTS = ("connected", "start", "media", "mark", "dtmf", "stop")
 MAX_PARAMETERS = 100
 
 
 class MediaFormat(LenientModel):
-    """Audio format of a call; Twilio has only this one."""
+    """Audio format of a call. Twilio has only mu-law; other services with its protocol send the
+    A-law of European networks unchanged."""
 
-    encoding: Literal["audio/x-mulaw"] = "audio/x-mulaw"
+    encoding: Literal["audio/x-mulaw", "audio/x-alaw"] = "audio/x-mulaw"
     sample_rate: Literal[8000] = Field(default=8000, alias="sampleRate")
     channels: Literal[1] = 1
 
@@ -84,8 +86,9 @@ class TwilioConversation(Conversation):
         self._agent: RealtimeConversation | None = None
         self._stream_sid = ""
         self._item_id = ""  # id of the answer whose audio is being played
-        self._sent_ms = 0  # audio of that answer sent to Twilio
-        self._played_ms = 0  # audio of that answer heard by the caller
+        self._playback = Playback()  # of that answer, by the clock
+        self._played_ms = 0  # audio of that answer heard by the caller, by the returned marks
+        self._returns_marks = False  # other services with Twilio's protocol may not
 
     async def opened(self) -> None:
         message = f"no start came within {self._start_timeout_s:g} seconds"
@@ -95,7 +98,15 @@ class TwilioConversation(Conversation):
         event = parse_event(text)
         if event.get("event") not in EVENTS:
             raise ClientFault(f"event: must be one of {', '.join(EVENTS)}")
-        match checked(TwilioMessage, event):
+        try:
+            message = checked(TwilioMessage, event)
+        except ClientFault as fault:
+            if event["event"] == "start" and self._agent is None:
+                # Without an agent, the caller would only hear silence.
+                self._socket.end(fault.message, close_codes.POLICY)
+                return
+            raise
+        match message:
             case TwilioMessage(event="start", start=StreamStart() as start):
                 await self._start(start)
             case TwilioMessage(event="media", media=StreamMedia() as media):
@@ -104,6 +115,7 @@ class TwilioConversation(Conversation):
             case TwilioMessage(event="mark", mark=StreamMark() as mark):
                 item_id, _, played_ms = mark.name.rpartition("/")
                 if item_id == self._item_id and played_ms.isdecimal():
+                    self._returns_marks = True
                     self._played_ms = min(int(played_ms), self._sent_ms)
             case TwilioMessage(event="stop"):
                 self._socket.finish()
@@ -111,6 +123,11 @@ class TwilioConversation(Conversation):
     @property
     def is_busy(self) -> bool:
         return self._agent is not None and self._agent.is_busy
+
+    @property
+    def _sent_ms(self) -> int:
+        """Audio of the current answer sent to Twilio."""
+        return round(self._playback.sent_s * 1000)
 
     async def closed(self) -> None:
         if self._agent is not None:
@@ -124,7 +141,7 @@ class TwilioConversation(Conversation):
             raise ClientFault("start: the stream has started already")
         self._socket.timeouts.clear("start")
         self._stream_sid = start.stream_sid
-        session = _session_of(start.parameters)
+        session = _session_of(start)
         self._agent = RealtimeConversation(self._socket, self._services, session, self._translate)
         await self._agent.opened()
         if start.parameters.get("speaks_first") == "true":
@@ -151,9 +168,10 @@ class TwilioConversation(Conversation):
     async def _play(self, item_id: str, payload: str) -> None:
         if item_id != self._item_id:
             self._item_id = item_id
-            self._sent_ms = self._played_ms = 0
+            self._playback = Playback()
+            self._played_ms = 0
         size = len(payload) * 3 // 4 - payload.count("=", -2)
-        self._sent_ms += size // BYTES_PER_MS
+        self._playback.count(size / BYTES_PER_S)
         sid = self._stream_sid
         mark = {"name": f"{item_id}/{self._sent_ms}"}
         await self._socket.send_speech(outgoing("media", streamSid=sid, media={"payload": payload}))
@@ -164,31 +182,35 @@ class TwilioConversation(Conversation):
         item_id, self._item_id = self._item_id, ""
         if not item_id:
             return
+        by_clock_ms = round(self._playback.played_s * 1000)
         await self._socket.send(outgoing("clear", streamSid=self._stream_sid))
         await self._send_to_agent(
             "conversation.item.truncate",
             item_id=item_id,
             content_index=0,
-            audio_end_ms=self._played_ms,
+            audio_end_ms=self._played_ms if self._returns_marks else by_clock_ms,
         )
 
 
 def outgoing(event: Literal["media", "mark", "clear", "error"], **body: Any) -> str:
-    """Serialises a message to Twilio. `media` is audio to play (mu-law in base64), `mark` is
+    """Serialises a message to Twilio. `media` is audio to play (in base64), `mark` is
     returned once the audio before it was played, and `clear` discards audio that was not played
     yet. Twilio does not define `error`: it logs a warning and plays on."""
     return json_text({"event": event, **body})
 
 
-def _session_of(parameters: dict[str, str]) -> dict[str, Any]:
-    """Builds the Realtime session from the parameters of the TwiML."""
-    output: dict[str, Any] = {"format": FORMAT}
+def _session_of(start: StreamStart) -> dict[str, Any]:
+    """Builds the Realtime session from the call's format and the parameters of the TwiML."""
+    parameters = start.parameters
+    is_alaw = start.media_format.encoding == "audio/x-alaw"
+    audio_format = {"type": "audio/pcma" if is_alaw else "audio/pcmu"}
+    output: dict[str, Any] = {"format": audio_format}
     if "voice" in parameters:
         output["voice"] = parameters["voice"]
     session: dict[str, Any] = {
         "type": "realtime",
         "output_modalities": ["audio"],
-        "audio": {"input": {"format": FORMAT}, "output": output},
+        "audio": {"input": {"format": audio_format}, "output": output},
     }
     for name in ("model", "instructions"):
         if name in parameters:

@@ -123,7 +123,12 @@ class SpokenTexts:
         text.waiting += text.reasoning.feed(more)
         if is_whole:
             text.waiting += text.reasoning.finish()
+        wanted = text.options.voice or VoiceChoice()
+        is_new = text.stream is None and not text.has_failed and text.waiting.strip()
         try:
+            if is_new and (wanted.name or wanted.language):
+                # The language of the voice decides where a sentence ends: not in "Am 1. Mai".
+                text.stream = await self._open(text.options, text.waiting)
             ready = len(text.waiting) if is_whole else _ready(text)
             sentences = text.waiting[:ready]
             text.waiting = text.waiting[ready:]

@@ -10,6 +10,7 @@ from models.llm.tool_calls import call_arguments, joined_calls, named_calls
 
 FinishReason = Literal["stop", "length", "tool_calls"]
 ToolChoice = Literal["auto", "none", "required"]
+REFUSES = "raise_exception"  # in templates that refuse some messages
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -69,6 +70,26 @@ class GenerationRequest:
         if sampling.max_tokens is not None:
             sampling = replace(sampling, max_tokens=max(1, sampling.max_tokens - tokens))
         return replace(self, begun=self.begun + text, sampling=sampling)
+
+    def alternating(self) -> "GenerationRequest":
+        """Returns the request as strict templates demand it, which refuse other orders of roles:
+        system messages only first, then the user's and the assistant's in turn. Messages of one
+        role are joined, and later system messages are the user's."""
+        messages: list[ChatMessage] = []
+        for message in self.messages:
+            roles = {earlier.role for earlier in messages}
+            if message.role == "system" and roles - {"system"}:
+                message = replace(message, role="user")
+            if message.role == "assistant" and not roles - {"system"}:
+                messages.append(ChatMessage("user", ""))  # an agent that speaks first
+            last = messages[-1] if messages else message
+            both = (last.extra, message.extra)
+            if messages and last.role == message.role != "tool" and not any(both):
+                text = "\n\n".join(filter(None, (last.content, message.content)))
+                messages[-1] = replace(message, content=text)
+            else:
+                messages.append(message)
+        return replace(self, messages=tuple(messages))
 
     def described_tools(self) -> list[dict[str, Any]]:
         """Tools as chat templates write them: without `strict`, which is for the decoding."""

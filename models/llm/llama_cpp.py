@@ -23,6 +23,7 @@ from models.errors import (
 )
 from models.llm.answer_reader import AnswerReader
 from models.llm.base import (
+    REFUSES,
     ChatCapabilities,
     ChatEngine,
     ChatMessage,
@@ -72,8 +73,8 @@ class LlamaCppEngine(ChatEngine):
         library = xllamacpp.xllamacpp.__file__
         path = file_of(config, weights)
         model = read_gguf(library, path)
-        template = model.template or ""
-        if not (template or config.chat_template):
+        template = own_template(config) or model.template or ""
+        if not template:
             raise EngineError(f"{path} has no chat template; name a file in chat_template")
         draft = file_of(config.draft, weights) if config.draft else None
         config = fitted(config, model, read_draft(library, path, draft) if draft else None)
@@ -88,8 +89,8 @@ class LlamaCppEngine(ChatEngine):
         )
         self.clears_memory = not config.gpu_layers  # it zeroes the slots' cache
         self._config = config
-        written = _template_file(config) or template
-        self._control_texts = ControlTexts(model.control_texts, model.undivided_texts, written)
+        self._control_texts = ControlTexts(model.control_texts, model.undivided_texts, template)
+        self._is_strict = REFUSES in template
         self._library: str = library
         key = secrets.token_urlsafe(32)
         self._server = start_server(config, path, draft, key)
@@ -113,6 +114,7 @@ class LlamaCppEngine(ChatEngine):
         config = self._config
         sampling = request.sampling.with_defaults(config.temperature, config.top_p)
         request = replace(request, sampling=sampling)
+        request = request.alternating() if self._is_strict else request
         if config.reviews_calls and may_call_tools(request) and request.tool_choice == "auto":
             return self._reviewed(request)
         return self._answer(request)
@@ -163,7 +165,6 @@ class LlamaCppEngine(ChatEngine):
             request,
             grammar,
             config.context_tokens,
-            # llama.cpp would also stop in the reasoning.
             stop=() if is_constrained_throughout(request) else request.sampling.stop,
             thinking=None,
             ends_loops=config.ends_loops,
@@ -187,11 +188,11 @@ class LlamaCppEngine(ChatEngine):
                     async for other in self._instead_of(name, request, text, used):
                         yield other
                     return
-                if reader.stopped:
-                    await lists.aclose()
-                    yield delta + reader.finish("stop")
-                    return
                 finish = delta.finish_reason or finish  # may come a batch before the end
+                if reader.stopped and delta.usage is not None:
+                    await lists.aclose()
+                    ended = True
+                    finish = "stop"
                 if ended:
                     delta += reader.finish(finish)
                     async for _ in lists:  # drains it, so that the chat's next turn reuses the slot
@@ -332,9 +333,10 @@ class LlamaCppEngine(ChatEngine):
                 answer = self._server.handle_chat_completions
             try:
                 answer(body, push_or_pause)
-            except RuntimeError as error:  # of its JSON parser or template, before the first chunk
-                message = f"the model refuses the messages: {error}"
-                raise InvalidEngineRequest(message) from error
+            except (RuntimeError, ValueError) as error:
+                # Of its JSON parser or the template, before the first chunk.
+                reason = str(error).rpartition("Jinja Exception: ")[2]
+                raise InvalidEngineRequest(f"the model refuses the messages: {reason}") from error
             finally:
                 slot.chat.tokens = _cached_tokens(last) or slot.chat.tokens
                 # The cache of a sliding window or a recurrent state has parts that are not saved.
@@ -390,6 +392,12 @@ def file_of(config: GgufConfig, weights: WeightStore) -> str:
     return config.weights if config.unverified else str(weights.folder(config.weights) / GGUF)
 
 
+def own_template(config: LlamaCppConfig) -> str | None:
+    """Reads the template that replaces the model's own, if any."""
+    name = config.chat_template
+    return None if name is None else (CONFIGS_DIR / "llm" / name).read_text()
+
+
 def start_server(
     config: LlamaCppConfig, path: str, draft: str | None = None, key: str | None = None
 ) -> Any:
@@ -426,7 +434,7 @@ def start_server(
         drafts.cache_type_k = drafts.cache_type_v = cache_type
         drafts.cpuparams.n_threads = drafts.cpuparams_batch.n_threads = threads
     params.ctx_shift = False  # a full context ends the answer; messages are never dropped
-    if template := _template_file(config):
+    if template := own_template(config):
         params.chat_template = template
     params.prefill_assistant = False  # an assistant's last message is history, not a draft
     params.cache_ram_mib = 0  # it would be shared by all owners
@@ -443,13 +451,6 @@ def start_server(
         return xllamacpp.Server(params)
     except RuntimeError as error:
         raise EngineError(f"llama.cpp cannot load the model of {config.id!r}: {error}") from None
-
-
-def _template_file(config: LlamaCppConfig) -> str:
-    """The chat template that the configuration names; "" for the model's own."""
-    if config.chat_template is None:
-        return ""
-    return (CONFIGS_DIR / "llm" / config.chat_template).read_text()
 
 
 def _to_message(message: ChatMessage) -> dict[str, Any]:
@@ -489,6 +490,9 @@ def _to_body(
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "max_tokens": -1 if sampling.max_tokens is None else sampling.max_tokens,
+        # `AnswerReader` reads the stop texts: llama.cpp would find them in reasoning and in calls,
+        # and drops the beginning of one at `max_tokens`.
+        "stop": [],
         "seed": -1 if sampling.seed is None else sampling.seed % _SEEDS,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,

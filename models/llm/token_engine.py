@@ -24,6 +24,7 @@ from models.errors import (
 )
 from models.llm.answer_reader import THINK, AnswerReader, TokenText
 from models.llm.base import (
+    REFUSES,
     ChatCapabilities,
     ChatEngine,
     ChatMessage,
@@ -70,6 +71,7 @@ class PromptWriter:
         special = [token.content for token in added if token.special]
         others = [token.content for token in added if not token.special]
         self._control_texts = ControlTexts(special, others, template)
+        self._is_strict = REFUSES in template
         self._takes_calls = "tool_calls" in template
         self._takes_tools = config.tools != "none"
         self._tools_argument = config.tools_argument
@@ -78,6 +80,7 @@ class PromptWriter:
         """Writes the prompt of a request. `no_thinking`: the answer is constrained, so it cannot
         begin with reasoning. Raises InvalidEngineRequest, or UnsupportedFeature if the model has no
         tools."""
+        request = request.alternating() if self._is_strict else request
         thinking = request.enable_thinking and not no_thinking
         options = {**request.template_kwargs, "enable_thinking": thinking}
         if request.tools and request.tool_choice != "none":

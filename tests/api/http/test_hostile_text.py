@@ -1,11 +1,13 @@
 """NUL, which PostgreSQL refuses, in bodies, forms, paths and queries."""
 
+import json
 from typing import Any
 
 import httpx
 import pytest
 
 from api.http.bodies import parse_json
+from api.http.errors import ApiError
 from tests.cpu_time import check_cpu_units
 
 Headers = dict[str, str]
@@ -42,6 +44,21 @@ async def test_nul_is_a_400_wherever_a_request_holds_it(
     answer = await client.request(method, path, headers=auth, json=body)
     assert answer.status_code == 400, answer.text
     assert "U+0000" in answer.text and answer.json()["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        ({"messages": [{"content": "a"}, {"role": "tool", "content": NUL}]}, "messages.1.content"),
+        ({"input": [{"output": NUL}], "model": "a"}, "input.0.output"),
+        ({"a b": [NUL]}, "a string"),
+        ({NUL: 1}, "a string"),
+        (NUL, "a string"),
+    ],
+)
+def test_nul_is_refused_with_its_place_but_no_words_of_the_body(body: Any, place: str) -> None:
+    with pytest.raises(ApiError, match=f"^{place} holds U"):
+        parse_json(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,15 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import httpx
+import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
-from models.audio import AudioChunk, Pcm
+from models.audio import AudioChunk, Pcm, decode_g711
 from pipelines.audio.encode.formats import open_encoder
 from tests.api.money import Books
 from tests.api.openai.realtime.conftest import heard, server
@@ -24,16 +26,20 @@ from tests.pipelines.stt.listening_doubles import FakeTranscriber, loud, quiet
 
 __all__ = ["heard", "server"]  # fixtures
 STREAM, PATH = "MZ0123456789abcdef0123456789abcdef", "/telephony/twilio"
+L16 = {"streamSid": STREAM, "mediaFormat": {"encoding": "audio/x-l16"}}
 FRAME = 160  # bytes of mu-law, 20 ms
 TEXT = "One two three."
 Message = dict[str, Any]
+Law = Literal["mulaw", "alaw"]
 
 
 class Call:
     """Twilio's side of a stream. It plays at once what it is sent, up to `plays_ms`."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, law: Law = "mulaw") -> None:
         self.socket = socket
+        self.law = law
+        self.returns_marks = True
         self.messages: list[Message] = []
         self.plays_ms: float = float("inf")
         self.played = b""
@@ -49,14 +55,14 @@ class Call:
             "streamSid": STREAM,
             "callSid": "CA0",
             "tracks": ["inbound"],
-            "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
+            "mediaFormat": {"encoding": f"audio/x-{self.law}", "sampleRate": 8000, "channels": 1},
             "customParameters": parameters,
         }
         await self.send("start", sequenceNumber="1", start=start, streamSid=STREAM)
 
     async def speak(self, *pieces: Pcm) -> None:
         for pcm in pieces:
-            encoder = open_encoder("mulaw", 8000)
+            encoder = open_encoder(self.law, 8000)
             data = b"".join([*encoder.encode(AudioChunk(pcm, 16_000)), *encoder.flush()])
             for number, at in enumerate(range(0, len(data), FRAME)):
                 payload = base64.b64encode(data[at : at + FRAME]).decode()
@@ -100,15 +106,17 @@ class Call:
                 waits += 1
 
     async def _return_marks(self) -> None:
-        for mark in self._waiting:
+        for mark in self._waiting if self.returns_marks else ():
             await self.send("mark", sequenceNumber="5", streamSid=STREAM, mark=mark)
         self._waiting.clear()
 
 
 @asynccontextmanager
-async def call(server: SocketServer, **parameters: str) -> AsyncIterator[Call]:
+async def call(
+    server: SocketServer, law: Law = "mulaw", /, **parameters: str
+) -> AsyncIterator[Call]:
     async with asyncio.timeout(PATIENCE_S), connect(server.url(PATH)) as socket:
-        made = Call(socket)
+        made = Call(socket, law)
         await made.start(**parameters)
         yield made
 
@@ -172,6 +180,49 @@ async def test_barge_in_clears_the_audio_and_forgets_what_was_not_played(
     assert cut["role"] == "assistant" and 0.4 <= cut["duration"] <= 0.6
     assert LONG.startswith(cut["text"]) and len(cut["text"]) < 30
     assert user["text"] == answer["text"] == "Wait, stop please."
+
+
+async def test_barge_in_without_marks_forgets_what_was_not_played_by_the_clock(
+    server: SocketServer, heard: FakeTranscriber, books: Books
+) -> None:
+    """Other services with Twilio's protocol may return no marks."""
+    heard.answer = says(LONG)
+    async with call(server) as made:
+        made.returns_marks = False
+        await made.speak(loud(1.0), quiet(0.8))
+        while len(made.played) < 1.5 * 8000:
+            await made.until("media")
+        heard.answer = says("Wait, stop please.")
+        await made.speak(loud(0.8), quiet(0.8))
+        await made.until("clear")
+        sent_s = len(made.played) / 8000
+        await made.until("media")
+        await made.until_quiet()
+    _, cut, _, _ = (await record(server, books))["transcript"]
+    assert cut["role"] == "assistant" and sent_s - 0.5 <= cut["duration"] <= sent_s
+    assert LONG.startswith(cut["text"])
+
+
+@pytest.mark.parametrize("law", ["mulaw", "alaw"])
+async def test_a_call_speaks_and_hears_the_law_of_its_network(
+    server: SocketServer, heard: FakeTranscriber, law: Law
+) -> None:
+    heard.answer = says(TEXT)
+    async with call(server, law) as made:
+        await made.speak(loud(1.0), quiet(0.8))
+        await made.until("media")
+        await made.until_quiet()
+    for audio in (decode_g711(made.played, law), heard.requests[-1].pcm):
+        power = np.abs(np.fft.rfft(audio)) ** 2
+        assert power.max() > 0.2 * power.sum()  # a sine wave; the wrong law distorts it
+
+
+async def test_a_call_in_another_format_ends_with_the_reason(server: SocketServer) -> None:
+    async with asyncio.timeout(PATIENCE_S), connect(server.url(PATH)) as socket:
+        await socket.send(json.dumps({"event": "start", "start": L16}))
+        assert "mediaFormat" in json.loads(await socket.recv())["message"]
+        with pytest.raises(ConnectionClosed, match="1008"):
+            await socket.recv()
 
 
 async def test_parameters_choose_voice_and_instructions_and_that_the_agent_begins(

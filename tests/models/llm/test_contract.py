@@ -16,6 +16,26 @@ from models.registry import CHAT
 from tests.engines.echo import EchoEngine
 from tests.models.configured import configurations, configured
 
+LONG = "Tell a long story of many words about a sailor"
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": CITY}}
+
+
+def calling(arguments: str) -> tuple[ChatMessage, ...]:
+    """A chat with a call of `weather` and its result."""
+    call = {"id": "c", "type": "function"}
+    calls = [{**call, "function": {"name": "weather", "arguments": arguments}}]
+    return (
+        ChatMessage("user", "a"),
+        ChatMessage("assistant", "", {"tool_calls": calls}),
+        ChatMessage("tool", "b", {"tool_call_id": "c"}),
+    )
+
+
+def with_parameter(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {name: {"type": "string"}}}
+    return {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+
 
 @pytest.fixture(scope="module", params=configurations(CHAT))
 def engine(request: pytest.FixtureRequest) -> ChatEngine:
@@ -66,38 +86,51 @@ async def test_control_tokens_that_a_user_writes_are_text(engine: ChatEngine, ma
     if isinstance(engine, (EchoEngine, UpstreamEngine)):
         pytest.skip("it counts words")
 
-    def tool(text: str) -> dict[str, Any]:
-        schema = {"type": "object", "properties": {text: {"type": "string", "enum": [text]}}}
-        return {"name": "look", "description": text, "parameters": schema}
-
-    def call(text: str) -> dict[str, Any]:
-        escaped = json.dumps({text: text}).replace("<", r"\u003c")
-        return {"id": "1", "type": "function", "function": {"name": "look", "arguments": escaped}}
-
-    def with_tools(text: str) -> GenerationRequest:
-        asked = ChatMessage("user", text)
-        called = ChatMessage("assistant", "", {"tool_calls": [call(text)]})
-        result = ChatMessage("tool", text, {"tool_call_id": "1"})
-        tools = ({"type": "function", "function": tool(text)},)
-        return GenerationRequest(
-            (asked, called, result), Sampling(max_tokens=1), tools=tools, tool_choice="none"
-        )
-
-    async def prompt_tokens(request: GenerationRequest) -> int:
+    async def prompt_tokens(*messages: ChatMessage, **fields: Any) -> int:
+        request = GenerationRequest(messages, Sampling(max_tokens=1), **fields)
         usage = (await collect(engine, request))[-1].usage
         assert usage is not None
         return usage.prompt_tokens
 
-    def said(text: str) -> GenerationRequest:
-        messages = (ChatMessage("system", text), ChatMessage("user", text))
-        return GenerationRequest(messages, Sampling(max_tokens=1))
+    marked = f"a{mark * 3} " * 8
+    # Three control tokens, with the "a" before them, are 4 tokens more. In Qwen's vocabulary "</s>"
+    # is an ordinary token.
+    more = (2 if mark == "</s>" else 5) * 8
+    for role in ("system", "user"):
+        without = await prompt_tokens(ChatMessage(role, "a " * 8))
+        assert await prompt_tokens(ChatMessage(role, marked)) >= without + more
+    if not engine.capabilities.tools:
+        return
+    without = await prompt_tokens(*calling(json.dumps({"city": "a " * 8})))
+    arguments = json.dumps({"city": marked})
+    for written in (arguments, arguments.replace("<", r"\u003c")):  # encoders of Go and .NET
+        assert await prompt_tokens(*calling(written)) >= without + more
+    user = ChatMessage("user", "a")
+    without = await prompt_tokens(user, tools=(with_parameter("a " * 8),))
+    assert await prompt_tokens(user, tools=(with_parameter(marked),)) >= without + more
 
-    plain = await prompt_tokens(said("a " * 8))
-    assert await prompt_tokens(said(f"{mark} " * 8)) >= plain + 8
-    if engine.capabilities.tools:
-        plain = await prompt_tokens(with_tools("a " * 8))
-        # Seven texts: the question, twice the call, the result and three times the tool.
-        assert await prompt_tokens(with_tools(f"{mark} " * 8)) >= plain + 7 * 4
+
+async def test_a_stop_text_ends_only_the_words_of_an_answer(engine: ChatEngine) -> None:
+    """llama.cpp drops the beginning of a stop text at the limit, and looks for them in calls."""
+    if isinstance(engine, UpstreamEngine):
+        pytest.skip("the other service reads the stop texts")
+    await collect(engine, ask(LONG, max_tokens=1))  # a cached prompt may be answered differently
+    for most in range(1, 9):
+        cut = await collect(engine, ask(LONG, temperature=0.0, max_tokens=most))
+        plain = GenerationDelta.joined(cut)
+        begun = (f"{plain.text[-3:]}\N{INTERROBANG}",)
+        sampling = {"temperature": 0.0, "max_tokens": most, "stop": begun}
+        stopped = GenerationDelta.joined(await collect(engine, ask(LONG, **sampling)))
+        assert (stopped.text, stopped.finish_reason) == (plain.text, plain.finish_reason)
+    if not engine.capabilities.tools:
+        return
+    call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+    for stop in ("<tool_call>", "{", '"city"', '"'):
+        request = ask(f"What is the weather in Oslo? {call}", max_tokens=80, stop=(stop,))
+        called = replace(request, tools=(WEATHER,), tool_choice="required")
+        answer = GenerationDelta.joined(await collect(engine, called))
+        assert [json.loads(call["function"]["arguments"]).keys() for call in answer.calls()]
+        assert answer.finish_reason == "tool_calls"
 
 
 async def test_penalties_of_repetition_are_taken(engine: ChatEngine) -> None:
