@@ -11,9 +11,9 @@ from models.llm.tool_calls import MARK
 BREAK = "\u2060"  # word joiner: invisible, and no tokenizer finds the token around it
 # Marks within a turn, which end none. Templates look for them in the messages.
 _INNER = frozenset({THINK, END_OF_THINKING, MARK, MARK.replace("<", "</")})
-# Nearly all control texts have this form. An alternation of the 6,243 of one tokenizer would take
-# 0.7 s for 50,000 characters, the look-up of what has the form some milliseconds.
-_FORM = re.compile(r"<[^<>\s]{1,64}>|\[[^\[\]\s]{1,64}\]")
+# Nearly all control texts have one of these forms. An alternation of the 6,243 of one tokenizer
+# would take 0.7 s for 50,000 characters; looking up what has a form takes some milliseconds.
+_FORMS = (re.compile(r"<[^<>\s]{1,64}>"), re.compile(r"\[[^\[\]\s]{1,64}\]"))
 
 T = TypeVar("T")
 
@@ -26,14 +26,20 @@ class ControlTexts:
         `template` may be marks of turns."""
         marks = {text for text in others if text in template}
         self._texts = frozenset(filter(None, marks.union(control))) - _INNER
-        unusual = [re.escape(text) for text in self._texts if not _FORM.fullmatch(text)]
+        unusual = [
+            re.escape(text)
+            for text in self._texts
+            if not any(form.fullmatch(text) for form in _FORMS)
+        ]
         self._unusual = re.compile("|".join(sorted(unusual, key=len, reverse=True)) or r"(?!)")
 
     def broken(self, value: T) -> T:
         """Returns the same JSON value with all control texts broken, also those in keys."""
         result: Any = value
         if isinstance(value, str):
-            result = self._unusual.sub(_break, _FORM.sub(self._break_if_control, value))
+            for form in _FORMS:  # one by one, since a control text may be within the other form
+                result = form.sub(self._break_if_control, result)
+            result = self._unusual.sub(_break, result)
         elif isinstance(value, dict):
             result = {self.broken(key): self.broken(item) for key, item in value.items()}
         elif isinstance(value, (list, tuple)):

@@ -81,6 +81,9 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
     opened = list[str]()
     for match in _TOKEN.finditer(text):
         start, tag = match.start(), match["name"]
+        if match.end() == len(text) and text[start] == "<" and text[-1] != ">":
+            # A quote or comment without its end, which hides the rest of the text.
+            raise fault(name, text, start, "is not closed")
         if tag and is_html:
             tag = tag.lower()
         if tag and not match["close"]:

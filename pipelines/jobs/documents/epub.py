@@ -255,11 +255,9 @@ class _Epub:
         data = self._read(name)
         if not data.strip():
             raise _DamagedFile(f"document: {name[:100]} is empty")
-        declared = _ENCODING.match(data)
-        encoding = declared[1].decode() if declared else "utf-8-sig"
         try:
-            text = data.decode("utf-16" if data.startswith(UTF_16_MARKS) else encoding)
-        except UnicodeDecodeError:
+            text = _decoded(data)
+        except (UnicodeDecodeError, LookupError):
             reason = "is not UTF-8"
             if self._is_encrypted(name):
                 reason = "is encrypted: books with copy protection (DRM) cannot be read"
@@ -297,6 +295,19 @@ class _Epub:
         if self._bytes_left < 0:
             raise FileTooLarge("document: the EPUB is too large when unpacked")
         return data
+
+
+def _decoded(data: bytes) -> str:
+    """Decodes a page. Many pages that are UTF-8 declare the encoding that they once had."""
+    if data.startswith(UTF_16_MARKS):
+        return data.decode("utf-16")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        declared = _ENCODING.match(data)
+        if declared is None:
+            raise
+        return data.decode(declared[1].decode())
 
 
 @dataclass(frozen=True, slots=True)
