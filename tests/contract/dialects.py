@@ -488,14 +488,24 @@ TWILIO = Dialect(
             unknown=(
                 Opening(frames=twilio_start(voice=UNKNOWN), fault="voice", ends=True),
                 Opening(frames=twilio_start(model=UNKNOWN), fault="model", ends=True),
+                Opening(
+                    frames=frames({"event": "start", "start": {}}), fault="streamSid", ends=True
+                ),
+                Opening(
+                    frames=frames(
+                        {
+                            "event": "start",
+                            "start": {"streamSid": "a", "mediaFormat": {"sampleRate": 16000}},
+                        }
+                    ),
+                    fault="sampleRate",
+                    ends=True,
+                ),
             ),
             broken={
                 **JSON_FAULTS,
                 '{"event": "dance"}': "event: must be one of connected, start",
                 '{"event": "media", "media": {"payload": "AAAA"}}': "start first",
-                '{"event": "start", "start": {}}': "streamSid",
-                '{"event": "start", "start": {"streamSid": "a", "mediaFormat": '
-                '{"sampleRate": 16000}}}': "sampleRate",
                 b"\xff": "binary",
             },
         ),

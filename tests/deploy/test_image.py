@@ -70,11 +70,10 @@ def test_each_secret_of_compose_is_listed_and_none_has_a_value() -> None:
     assert {line.removesuffix("=") for line in listed if line} == needed
 
 
-def settings_of_compose(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
+def settings_of_compose(monkeypatch: pytest.MonkeyPatch, **more: str) -> Settings:
     given = compose()["services"]["antiphon"]["environment"]
-    for name, text in given.items():
+    for name, text in {**given, **more}.items():
         key = "A" * 43 + "=" if name == "ANTIPHON_DATA_KEYS" else "x" * 40
-        text = re.sub(r"\$\{(\w+):-([\w.]+)\}", lambda match: values.get(match[1], match[2]), text)
         monkeypatch.setenv(name, re.sub(r"\$\{\w+:\?\}", key, text))
     return load_settings()
 
@@ -95,12 +94,14 @@ def test_calls_in_containers_are_off_or_reach_published_ports(
     pods = (PROJECT_DIR / "deploy" / "kubernetes" / "base" / "service.yaml").read_text()
     assert '{name: WEBRTC, value: "off"}' in pods
 
-    settings = settings_of_compose(monkeypatch, WEBRTC="on", WEBRTC_ADDRESS="203.0.113.7")
+    written = COMPOSE.with_name("compose.webrtc.yaml").read_text()
+    service = yaml.safe_load(written.replace("${WEBRTC_ADDRESS:?}", "203.0.113.7"))["services"]
+    settings = settings_of_compose(monkeypatch, **service["antiphon"]["environment"])
     assert settings.webrtc is not None and settings.webrtc.ports is not None
     assert settings.webrtc.addresses == (("0.0.0.0", "203.0.113.7"),)
     assert not any("WEBRTC" in warning for warning in doubts(settings))
     ports = "-".join(map(str, settings.webrtc.ports))
-    assert compose()["services"]["antiphon"]["ports"] == [f"{ports}:{ports}/udp"]
+    assert service["antiphon"]["ports"] == [f"{ports}:{ports}/udp"]
 
 
 def test_compose_accepts_the_file() -> None:

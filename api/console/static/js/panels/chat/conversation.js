@@ -112,7 +112,7 @@ export function conversation() {
       line.show();
       if (!text && !calls.length) line.remove();
       if (!aborted(error)) throw error;
-      before.push(...messages, ...(text ? [{ role: "assistant", content: text }] : []));
+      if (text) before.push(...messages, { role: "assistant", content: text });
       place.say(t("chat.stopped"));
     } finally {
       stop = null;
