@@ -222,8 +222,8 @@ class SampleChecker:
         least = None if file.is_kept else rules.min_treble_db
         if least is not None and treble_db(speech) < least:
             raise InvalidAudio(
-                f"files: {name!r} has no sound above {TELEPHONE_HZ} Hz, like a telephone "
-                "call, and a voice made from it would be muffled; record it at 16 kHz or more"
+                f"files: {name!r} has no sound above {TELEPHONE_HZ} Hz, like a telephone call, and "
+                "a voice made from it would be muffled; record it at 16 kHz and 24 kbit/s or more"
             )
         sample = Sample(file, media_type, audio.duration_s, share, snr, level, clipped)
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal

@@ -4,6 +4,7 @@ import io
 import wave
 from functools import cache
 
+import av
 import numpy as np
 
 from configs.settings import weights_dir
@@ -59,6 +60,21 @@ def clipped(pcm: Pcm) -> Pcm:
 def called(pcm: Pcm) -> Pcm:
     """As a telephone call, which was then resampled."""
     return resample(resample(pcm, RATE, 8000), 8000, RATE)
+
+
+def squeezed(pcm: Pcm, bits_per_s: int) -> bytes:
+    """As AAC of so few bits that the encoder leaves out the treble."""
+    target = io.BytesIO()
+    with av.open(target, "w", format="adts") as container:
+        stream = container.add_stream("aac", rate=RATE, layout="mono")
+        stream.bit_rate = bits_per_s
+        fifo = av.AudioFifo()
+        frame = av.AudioFrame.from_ndarray(pcm.reshape(1, -1), "fltp", "mono")
+        frame.sample_rate = RATE
+        fifo.write(frame)
+        for part in [*fifo.read_many(1024, partial=True), None]:
+            container.mux(stream.encode(part))
+    return target.getvalue()
 
 
 def wav(*channels: Pcm) -> bytes:

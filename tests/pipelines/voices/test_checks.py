@@ -35,6 +35,7 @@ from tests.pipelines.voices.recordings import (
     good_files,
     noisy,
     recording,
+    squeezed,
     wav,
 )
 
@@ -89,6 +90,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "whisper": (lambda: wav(recording(4, 20) * 0.004), "invalid_audio", "and at least -50 are"),
     "far": (lambda: wav(recording(4, 20) * 0.0006), "invalid_audio", "and at least -50 are needed"),
     "call": (lambda: wav(called(recording(4, 20))), "invalid_audio", "like a telephone call"),
+    "few bits": (lambda: squeezed(recording(4, 20), 12_000), "invalid_audio", "24 kbit/s or more"),
     "noisy": (lambda: wav(noisy(recording(4, 20), 4)), "invalid_audio", "is too noisy"),
     "clipped": (lambda: wav(clipped(recording(4, 20))), "invalid_audio", "is clipped"),
 }
