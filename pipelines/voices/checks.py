@@ -28,7 +28,7 @@ from pipelines.audio.measures import (
     treble_db,
 )
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
-from pipelines.stt.diarization import speaker_count
+from pipelines.stt.diarization import has_several_speakers
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders
@@ -236,7 +236,7 @@ class SampleChecker:
         names = [sample.sample.file.name for sample in checked]
         check_speakers(names, pieces, self.rules)
         for part in checked:
-            if not part.sample.file.is_kept and speaker_count(part.speech, encoder) > 1:
+            if not part.sample.file.is_kept and has_several_speakers(part.speech, encoder):
                 raise InvalidAudio(SEVERAL_SPEAKERS.format(part.sample.file.name))
         speech = np.concatenate([sample.speech for sample in checked])
         return CheckedSamples(

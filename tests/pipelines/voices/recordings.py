@@ -6,6 +6,7 @@ from functools import cache
 
 import av
 import numpy as np
+from scipy.signal import fftconvolve
 
 from configs.settings import weights_dir
 from models.audio import AudioChunk, Pcm, float_to_pcm16, resample
@@ -49,6 +50,15 @@ def noisy(pcm: Pcm, snr_db: float) -> Pcm:
     level = float(np.sqrt(np.square(pcm).mean())) * 10 ** (-snr_db / 20)
     noise = np.random.default_rng(1).standard_normal(len(pcm)) * level
     return np.asarray(np.clip(pcm + noise, -1, 1), np.float32)
+
+
+def echoing(pcm: Pcm, decay_s: float) -> Pcm:
+    """As in a room whose echo falls by 60 dB in so many seconds."""
+    size = int(decay_s * RATE)
+    echo = 0.05 * np.random.default_rng(1).standard_normal(size)
+    echo *= 10.0 ** (-3 * np.arange(size) / size)
+    echo[0] = 1
+    return np.asarray(np.clip(0.5 * fftconvolve(pcm, echo)[: len(pcm)], -1, 1), np.float32)
 
 
 def clipped(pcm: Pcm) -> Pcm:
