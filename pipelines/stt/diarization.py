@@ -4,9 +4,10 @@ The number of speakers is unknown: agglomerative clustering by average cosine di
 while the groups are alike. Words then take the cheapest path through the speakers (Viterbi), where
 a change of speaker costs more within speech than at a pause."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain, count, groupby, pairwise, product
+from itertools import accumulate, chain, combinations, count, groupby, pairwise, product
 from string import ascii_uppercase
 
 import numpy as np
@@ -31,6 +32,12 @@ DOUBT = 0.18
 KNOWN_SIMILARITY = 0.75
 KNOWN_DOUBT = 0.15
 MIN_SPEAKER_S = 2.0  # speech of a speaker; a group with less joins another speaker
+# Noise, echo or another pitch in a part of a recording also form groups. The third of each group's
+# windows that is least like the other group is compared, without those across a change of speaker.
+# Measured on five speakers of LibriSpeech: at least 0.52 in 80 altered recordings of one, and below
+# 0.51 in 17 of 20 recordings of two with turns of 10 s, in 15 with 5 s, and in 7 with 3 s.
+SUREST_SHARE = 1 / 3
+OTHER_SIMILARITY = 0.51
 MIN_NEW_S = 0.8  # speech of a new speaker in a live session
 CHANGE_COST = 0.12  # cost of a change of speaker within speech, in seconds of full dissimilarity
 PAUSE_CHANGE_COST = 0.02  # cost of a change after a full pause
@@ -109,10 +116,20 @@ def embedded(pcm: Pcm, spans: Spans, encoder: SpeakerEncoder) -> WindowEmbedding
     return WindowEmbeddings(places, encoder.embed_pieces(pcm, windows))
 
 
-def speaker_count(speech: Pcm, encoder: SpeakerEncoder) -> int:
-    """Count the speakers with MIN_SPEAKER_S of speech, in float32 [n] at 16 kHz without pauses.
-    Blocking, about 0.3 s for 30 s."""
-    return len(joined((), embedded(speech, ((0, len(speech)),), encoder), MIN_SPEAKER_S))
+def has_several_speakers(speech: Pcm, encoder: SpeakerEncoder) -> bool:
+    """Whether the speech, float32 [n] at 16 kHz without pauses, is of several speakers with
+    MIN_SPEAKER_S each. Blocking, about 0.3 s for 30 s."""
+    voices = embedded(speech, ((0, len(speech)),), encoder)
+    means = np.stack([group.mean for group in joined((), voices, MIN_SPEAKER_S)])
+    nearest = np.argmax(voices.embeddings @ means.T, axis=1)
+
+    def surest(group: int, other: int) -> Embedding:
+        mine = voices.embeddings[nearest == group]
+        order = np.argsort(mine @ (means[other] - means[group]))
+        return mean_embedding(mine[order[: math.ceil(len(mine) * SUREST_SHARE)]])
+
+    pairs = combinations(np.unique(nearest), 2)
+    return any(float(surest(a, b) @ surest(b, a)) < OTHER_SIMILARITY for a, b in pairs)
 
 
 def voice_windows(spans: Spans) -> Spans:

@@ -19,6 +19,7 @@ MAX_CUE_S = 6.0
 MIN_CUE_S = 0.1  # words may have no length, but a cue must
 LINE_COLUMNS = 42
 MAX_CUE_CHARACTERS = 2 * LINE_COLUMNS
+MOST_WORDS = 200  # of a phrase that are looked at for a cue
 MAX_PAUSE_S = 0.8
 SHORT_PAUSE_S = 0.2  # where a line ends better than within speech
 PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
@@ -87,40 +88,53 @@ def _ends_phrase(phrase: list[Word], word: Word, language: str) -> bool:
 
 def _fitting(words: Sequence[Word], language: str, most: int) -> Iterator[Sequence[Word]]:
     """Splits a phrase into parts of similar length that fit into a cue each."""
+    ends = _ends(words, language)
 
-    def share(part: Sequence[Word]) -> float:
-        return max(_columns(part, language) / most, (part[-1].end - part[0].start) / MAX_CUE_S)
+    def share(first: int, end: int) -> float:
+        seconds = words[end - 1].end - words[first].start
+        return max(_columns(ends, first, end, language) / most, seconds / MAX_CUE_S)
 
-    while len(words) > 1 and (parts := math.ceil(share(words))) > 1:
-        at = _split(words, language, parts, lambda part: share(part) <= 1)
-        yield words[:at]
-        words = words[at:]
-    yield words
+    first = 0
+    while len(words) - first > 1 and (parts := math.ceil(share(first, len(words)))) > 1:
+        at = _split(words, ends, first, language, parts, lambda *part: share(*part) <= 1)
+        yield words[first:at]
+        first = at
+    yield words[first:]
 
 
 def _in_lines(words: Sequence[Word], language: str) -> str:
     """Joins the words of a cue, in two lines if they are too long for one."""
+    ends = _ends(words, language)
+
+    def fits(first: int, end: int) -> bool:
+        return _columns(ends, first, end, language) <= LINE_COLUMNS
+
     parts = [words]
-    if len(words) > 1 and _columns(words, language) > LINE_COLUMNS:
-        at = _split(words, language, 2, lambda part: _columns(part, language) <= LINE_COLUMNS)
+    if len(words) > 1 and not fits(0, len(words)):
+        at = _split(words, ends, 0, language, 2, fits)
         parts = [words[:at], words[at:]]
     separator = separator_of(language)
     return "\n".join(separator.join(word.word for word in part) for part in parts)
 
 
 def _split(
-    words: Sequence[Word], language: str, parts: int, fits: Callable[[Sequence[Word]], bool]
+    words: Sequence[Word],
+    ends: Sequence[int],
+    first: int,
+    language: str,
+    parts: int,
+    fits: Callable[[int, int], bool],
 ) -> int:
-    """Chooses the end of the first of several parts, which `fits`: parts of equal length, rather at
-    a mark or pause than elsewhere."""
-    separator = separator_of(language)
-    places = list(takewhile(lambda at: fits(words[:at]), range(1, len(words)))) or [1]
-    ends = list(accumulate(_columns([word], language) + len(separator) for word in words))
+    """Chooses the end of the first of several parts of the words from `first` on, which `fits`:
+    parts of equal length, rather at a mark or pause than elsewhere."""
+    is_spaced = bool(separator_of(language))
+    near = range(first + 1, min(first + MOST_WORDS, len(words)))
+    places = list(takewhile(lambda at: fits(first, at), near)) or [first + 1]
 
     def merit(at: int) -> float:
-        is_too_long = parts == 2 and not fits(words[at:])
-        uneven = abs(ends[at - 1] * parts / ends[-1] - 1)
-        return _ease(words[at - 1], words[at], is_spaced=bool(separator)) - uneven - is_too_long
+        is_too_long = parts == 2 and not fits(at, len(words))
+        uneven = abs((ends[at] - ends[first]) * parts / (ends[-1] - ends[first]) - 1)
+        return _ease(words[at - 1], words[at], is_spaced=is_spaced) - uneven - is_too_long
 
     return max(places, key=merit)
 
@@ -143,10 +157,20 @@ def _is_hiragana(letter: str) -> bool:
     return "\u3041" <= letter <= "\u309f"
 
 
-def _columns(words: Sequence[Word], language: str) -> int:
-    """Returns the width of words; Chinese, Japanese and Korean letters take two columns."""
-    text = separator_of(language).join(word.word for word in words)
-    return sum(2 if east_asian_width(letter) in "FW" else 1 for letter in text)
+def _ends(words: Sequence[Word], language: str) -> list[int]:
+    """Returns 0 and the column after each word and its separator, once for a phrase of any length;
+    Chinese, Japanese and Korean letters take two columns."""
+    separator = separator_of(language)
+    widths = (
+        sum(2 if east_asian_width(letter) in "FW" else 1 for letter in word.word + separator)
+        for word in words
+    )
+    return list(accumulate(widths, initial=0))
+
+
+def _columns(ends: Sequence[int], first: int, end: int, language: str) -> int:
+    """Returns the width of the words from `first` to before `end`."""
+    return ends[end] - ends[first] - len(separator_of(language))
 
 
 def _ends_sentence(words: Sequence[Word], following: Word, language: str) -> bool:

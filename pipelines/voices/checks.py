@@ -28,7 +28,7 @@ from pipelines.audio.measures import (
     treble_db,
 )
 from pipelines.errors import AudioTooLong, FileTooLarge, InvalidAudio, InvalidRequest, PipelineError
-from pipelines.stt.diarization import speaker_count
+from pipelines.stt.diarization import has_several_speakers
 
 MEDIA_TYPES = {"mp3": "audio/mpeg", "wav": "audio/wav", "flac": "audio/flac"}
 LENGTH_SLACK_S = 0.05  # padding or trimming by encoders
@@ -222,8 +222,8 @@ class SampleChecker:
         least = None if file.is_kept else rules.min_treble_db
         if least is not None and treble_db(speech) < least:
             raise InvalidAudio(
-                f"files: {name!r} has no sound above {TELEPHONE_HZ} Hz, like a telephone "
-                "call, and a voice made from it would be muffled; record it at 16 kHz or more"
+                f"files: {name!r} has no sound above {TELEPHONE_HZ} Hz, like a telephone call, and "
+                "a voice made from it would be muffled; record it at 16 kHz and 24 kbit/s or more"
             )
         sample = Sample(file, media_type, audio.duration_s, share, snr, level, clipped)
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
@@ -236,7 +236,7 @@ class SampleChecker:
         names = [sample.sample.file.name for sample in checked]
         check_speakers(names, pieces, self.rules)
         for part in checked:
-            if not part.sample.file.is_kept and speaker_count(part.speech, encoder) > 1:
+            if not part.sample.file.is_kept and has_several_speakers(part.speech, encoder):
                 raise InvalidAudio(SEVERAL_SPEAKERS.format(part.sample.file.name))
         speech = np.concatenate([sample.speech for sample in checked])
         return CheckedSamples(

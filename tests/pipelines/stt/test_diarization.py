@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from configs.schema.transcription import ListeningConfig, load_profiles
 from configs.schema.voices import CustomVoicesConfig
 from models.audio import Pcm, resample
 from models.registry import SPEAKER, STT, VAD
-from models.speaker.base import EMBEDDING_SIZE
+from models.speaker.base import EMBEDDING_SIZE, Embeddings, SpeakerEncoder
 from models.stt.base import STT_SAMPLE_RATE, Segment, Word
 from models.stt.options import RecognitionOptions
 from models.tts.base import SynthesisRequest
@@ -32,6 +33,7 @@ from pipelines.stt.diarization import (
     SpeakerVoice,
     WindowEmbeddings,
     cluster_speakers,
+    has_several_speakers,
     joined,
     speaker_letters,
     voice_windows,
@@ -316,3 +318,28 @@ async def test_live_speech_of_synthesised_voices_is_labelled_and_an_enrolled_one
     await session.close()
     assert [final.speaker for final in heard] == ["A", "Ann", "A"]
     assert heard[1].speakers == ["Ann"] * len(heard[1].words)
+
+
+class TurnsEncoder:
+    """Hears one speaker in positive samples and the other in negative ones, and a mean of both in
+    windows across a change."""
+
+    def __init__(self, likeness: float) -> None:
+        self._voices = np.eye(2, EMBEDDING_SIZE, dtype=np.float32)
+        self._voices[1, :2] = likeness, math.sqrt(1 - likeness**2)
+
+    def embed_pieces(self, pcm: Pcm, windows: Sequence[tuple[int, int]]) -> Embeddings:
+        shares = np.array([np.mean(pcm[start:end] > 0) for start, end in windows], np.float32)
+        mixed = np.outer(shares, self._voices[0]) + np.outer(1 - shares, self._voices[1])
+        return np.asarray(mixed / np.linalg.norm(mixed, axis=1, keepdims=True), np.float32)
+
+
+@pytest.mark.parametrize("turn_s", [3, 5, 10])
+@pytest.mark.parametrize(("likeness", "are_several"), [(0.45, True), (0.6, False), (0.9, False)])
+def test_groups_of_windows_are_speakers_only_if_they_are_unlike(
+    turn_s: int, likeness: float, are_several: bool
+) -> None:
+    turns = np.arange(30 * STT_SAMPLE_RATE) // (turn_s * STT_SAMPLE_RATE) % 2
+    pcm = np.where(turns == 0, 1, -1).astype(np.float32)
+    encoder = cast(SpeakerEncoder, TurnsEncoder(likeness))
+    assert has_several_speakers(pcm, encoder) == are_several

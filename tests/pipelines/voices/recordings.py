@@ -4,7 +4,9 @@ import io
 import wave
 from functools import cache
 
+import av
 import numpy as np
+from scipy.signal import fftconvolve
 
 from configs.settings import weights_dir
 from models.audio import AudioChunk, Pcm, float_to_pcm16, resample
@@ -50,6 +52,15 @@ def noisy(pcm: Pcm, snr_db: float) -> Pcm:
     return np.asarray(np.clip(pcm + noise, -1, 1), np.float32)
 
 
+def echoing(pcm: Pcm, decay_s: float) -> Pcm:
+    """As in a room whose echo falls by 60 dB in so many seconds."""
+    size = int(decay_s * RATE)
+    echo = 0.05 * np.random.default_rng(1).standard_normal(size)
+    echo *= 10.0 ** (-3 * np.arange(size) / size)
+    echo[0] = 1
+    return np.asarray(np.clip(0.5 * fftconvolve(pcm, echo)[: len(pcm)], -1, 1), np.float32)
+
+
 def clipped(pcm: Pcm) -> Pcm:
     """With clipped peaks, as if recorded far too loud."""
     ceiling = 2.5 * float(np.sqrt(np.square(pcm).mean()))
@@ -59,6 +70,21 @@ def clipped(pcm: Pcm) -> Pcm:
 def called(pcm: Pcm) -> Pcm:
     """As a telephone call, which was then resampled."""
     return resample(resample(pcm, RATE, 8000), 8000, RATE)
+
+
+def squeezed(pcm: Pcm, bits_per_s: int) -> bytes:
+    """As AAC of so few bits that the encoder leaves out the treble."""
+    target = io.BytesIO()
+    with av.open(target, "w", format="adts") as container:
+        stream = container.add_stream("aac", rate=RATE, layout="mono")
+        stream.bit_rate = bits_per_s
+        fifo = av.AudioFifo()
+        frame = av.AudioFrame.from_ndarray(pcm.reshape(1, -1), "fltp", "mono")
+        frame.sample_rate = RATE
+        fifo.write(frame)
+        for part in [*fifo.read_many(1024, partial=True), None]:
+            container.mux(stream.encode(part))
+    return target.getvalue()
 
 
 def wav(*channels: Pcm) -> bytes:
