@@ -14,6 +14,8 @@ class Rule(StrictModel):
     tags: Words = frozenset()
     before: Words = frozenset()
     after: Words = frozenset()
+    earlier: Words = frozenset()
+    preceding: Words = frozenset()
     near: Words = frozenset()
     cased: bool = False
     tag: str | None = None

@@ -59,7 +59,15 @@ def _matches(rule: Rule, token: Tok, before: Sequence[str], after: Sequence[str]
     return (
         (not rule.tags or token.tag in rule.tags)
         and (not rule.before or (before[-1] if before else "^") in rule.before)
+        and (not rule.earlier or _earlier(before) in rule.earlier)
         and (not rule.after or (after[0] if after else "$") in rule.after)
         and (not rule.cased or token.text[0].isupper())
+        and not (rule.preceding and rule.preceding.isdisjoint(before))
         and not (rule.near and rule.near.isdisjoint(before) and rule.near.isdisjoint(after))
     )
+
+
+def _earlier(before: Sequence[str]) -> str:
+    """The last word but one; "haven't" has two places, the first of them for "have"."""
+    place = 3 if before and before[-1].endswith("n't") else 2
+    return before[-place] if len(before) >= place else "^"

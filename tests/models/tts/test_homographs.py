@@ -68,6 +68,22 @@ SENTENCES = {
 
 # Everyday sentences that look alike, or that the tagger or an earlier rule misread.
 LOOK_ALIKES = {
+    "mˈɪnət": [
+        "There were last [minute] changes.",
+    ],
+    "slˈʌf": [
+        "[Slough] off the dead skin.",
+    ],
+    "bˈOd": [
+        "The violin is [bowed].",
+    ],
+    "ˈæksiz": [
+        "The [axes] of the graph are near the door.",
+        "On the other hand, the [axes] are perpendicular.",
+    ],
+    "dˈʌz": [
+        "He saw a deer and [does] not shoot.",
+    ],
     "bˈæs": [
         "I had the sea [bass] with lemon butter.",
         "We caught three [bass] before lunch.",
@@ -97,6 +113,12 @@ LOOK_ALIKES = {
         "We had a blazing [row] about money.",
     ],
     "lˈid": [
+        "They made a list of [lead] developers.",
+        "He made the most of [lead] time.",
+        "He sees a [lead] from the front of the church roofs.",
+        "The silver medallist took the [lead] in the race.",
+        "[Lead] and inspire your team.",
+        "He will [lead] soldiers into battle.",
         "The roof gave us a [lead] of three points.",
     ],
     "wˈund": [
@@ -104,10 +126,14 @@ LOOK_ALIKES = {
         "The [wound] up his arm had healed.",
     ],
     "bˈAs": [
+        "The sea was loud but the [bass] was louder.",
+        "He was caught with my [bass] in his car.",
         "I caught the [bass] player's eye.",
         "Catch our new [bass] player live.",
     ],
     "bˈO": [
+        "She gave him a little [bow] to shoot with.",
+        "She took a [bow] from the box and tied it.",
         "He gave her a little [bow] for her hair.",
         "Mum made me a little [bow].",
         "She drew her [bow] and fired.",
@@ -121,18 +147,29 @@ LOOK_ALIKES = {
         "I read the [row] about costs twice.",
     ],
     "jˈuzd": [
+        "Your data is not [used] to train our models, and we delete it.",
+        "These cookies are not [used] to track you.",
         "It's not [used] to store food.",
     ],
     "kˈɛltɪk": [
+        "The [Celtic] people of the Highlands lived there for a season.",
         "It's a [Celtic] festival for music fans.",
     ],
     "ɹˈɛd": [
+        "He sat down and [read] the paper.",
+        "It can be [read] by anyone.",
+        "What have you [read] lately?",
+        "Yesterday they [read] every page.",
+        "In May she [read] ten books.",
+        "Have you ever [read] it?",
+        "I [read] the note yesterday to see if he was coming.",
         "I haven't [read] the attachment.",
     ],
     "kˈɑntɛnt": [
         "This isn't [content], it's spam.",
     ],
     "bˈAsᵻz": [
+        "The legal team has [bases] in four cities.",
         "The army has two [bases] here.",
     ],
     "əbʤˈɛkt": [
@@ -148,6 +185,7 @@ LOOK_ALIKES = {
         "He's got a muscle [tear] and will be out for six weeks.",
     ],
     "lˈɛd": [
+        "The statue is made of [lead].",
         "The [lead] pipes had to go.",
     ],
     "ˈæksᵻz": [
@@ -175,6 +213,7 @@ LOOK_ALIKES = {
         "A [moped] nearly hit me.",
     ],
     "bˈWd": [
+        "The violin player [bowed] to the audience.",
         "We [bowed] to pressure.",
     ],
     "mInˈut;": [
@@ -205,6 +244,14 @@ LOOK_ALIKES = {
         "[Contrast] that with my day.",
     ],
     "ɹˈid": [
+        "Did you [read] the report that we have sent?",
+        "What do you [read] when you have time?",
+        "Did you [read] it yet?",
+        "Can anyone [read] what I have written?",
+        "Open the app and [read] the messages you got.",
+        "Take a seat and [read] the picked passage.",
+        "Go in and [read] what was written.",
+        "You should not [read] it.",
         "If you [read] fast, you'll finish tonight.",
     ],
     "pˈʌTɪŋ": [
@@ -238,6 +285,7 @@ LOOK_ALIKES = {
         "I work in [Reading], not London.",
     ],
     "lˈIv": [
+        "Is the site [live] yet?",
         "The band sounds even better [live].",
     ],
     "nˈis": [
@@ -253,6 +301,7 @@ LOOK_ALIKES = {
         "Do you have the [Mobile] app?",
     ],
     "lˈɪv": [
+        "They [live] yet they suffer.",
         "“[Live] a little,” he said.",
     ],
     "lˈɪvz": [
@@ -262,6 +311,8 @@ LOOK_ALIKES = {
         "It was an [upset] in the cup.",
     ],
     "tˈɪɹ": [
+        "A [tear] stained his shirt.",
+        "A [tear] fell on her shoulder.",
         "My eyes [tear] up when I chop onions.",
     ],
     "nˈɛslA": [
@@ -334,12 +385,14 @@ LOOK_ALIKES = {
         "He [estimates] the cost at a thousand.",
     ],
     "pˈʊTɪŋ": [
+        "He kept [putting] his foot in the hole.",
         "Thanks for [putting] me up last night.",
     ],
     "kOˈɔɹdənAt": [
         "We need to [coordinate] our diaries.",
     ],
     "pˈæsti": [
+        "I ate a [pasty] and washed my hands with soap.",
         "I could eat another [pasty].",
     ],
     "pɹˈɛdəkət": [
