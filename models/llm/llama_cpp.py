@@ -454,12 +454,17 @@ def start_server(
 
 
 def _to_message(message: ChatMessage) -> dict[str, Any]:
-    """Writes arguments of calls without escapes, in which control texts would not be found."""
+    """Writes arguments of calls without escapes, in which control texts would not be found. Raises
+    InvalidEngineRequest."""
     fields = {"role": message.role, "content": message.content, **message.extra}
     if calls := message.extra.get("tool_calls"):
+        try:
+            named = named_calls(message.extra)
+        except ValueError as error:
+            raise InvalidEngineRequest(f"the model refuses the messages: {error}") from error
         fields["tool_calls"] = [
             {**call, "function": {"name": name, "arguments": json.dumps(value, ensure_ascii=False)}}
-            for call, (name, value) in zip(calls, named_calls(message.extra), strict=True)
+            for call, (name, value) in zip(calls, named, strict=True)
         ]
     return fields
 
