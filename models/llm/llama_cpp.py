@@ -458,13 +458,14 @@ def _to_message(message: ChatMessage) -> dict[str, Any]:
     InvalidEngineRequest."""
     fields = {"role": message.role, "content": message.content, **message.extra}
     if calls := message.extra.get("tool_calls"):
+        functions = [call["function"] for call in calls]
         try:
-            named = named_calls(message.extra)
+            values = [json.loads(function["arguments"]) for function in functions]
         except ValueError as error:
             raise InvalidEngineRequest(f"the model refuses the messages: {error}") from error
         fields["tool_calls"] = [
-            {**call, "function": {"name": name, "arguments": json.dumps(value, ensure_ascii=False)}}
-            for call, (name, value) in zip(calls, named, strict=True)
+            {**call, "function": {**function, "arguments": json.dumps(value, ensure_ascii=False)}}
+            for call, function, value in zip(calls, functions, values, strict=True)
         ]
     return fields
 
