@@ -37,6 +37,7 @@ from tests.contract.fields import (
     UNKNOWN,
 )
 from tests.contract.messages import (
+    TWILIO_WRONG_RATE,
     WYOMING_AUDIO,
     bearer,
     deepgram_code,
@@ -491,16 +492,7 @@ TWILIO = Dialect(
                 Opening(
                     frames=frames({"event": "start", "start": {}}), fault="streamSid", ends=True
                 ),
-                Opening(
-                    frames=frames(
-                        {
-                            "event": "start",
-                            "start": {"streamSid": "a", "mediaFormat": {"sampleRate": 16000}},
-                        }
-                    ),
-                    fault="sampleRate",
-                    ends=True,
-                ),
+                Opening(frames=frames(TWILIO_WRONG_RATE), fault="sampleRate", ends=True),
             ),
             broken={
                 **JSON_FAULTS,

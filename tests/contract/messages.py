@@ -169,6 +169,12 @@ def assemblyai_fault(event: Event) -> str:
     return str(event.get("error") or event.get("warning") or "")
 
 
+TWILIO_WRONG_RATE = {
+    "event": "start",
+    "start": {"streamSid": "a", "mediaFormat": {"sampleRate": 16000}},
+}
+
+
 def twilio_start(**parameters: str) -> list[Frame]:
     start = {"streamSid": "MZ0", "customParameters": parameters}
     return frames({"event": "start", "start": start})
