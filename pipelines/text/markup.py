@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     r"""(?P<empty>/?)(?:>|\Z|(?=<))""",
     re.DOTALL,
 )
+_QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
+_QUOTE = re.compile("[\"']")
 _ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 # HTML's elements without content, and those that end an open one (https://html.spec.whatwg.org/).
@@ -81,9 +83,11 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
     opened = list[str]()
     for match in _TOKEN.finditer(text):
         start, tag = match.start(), match["name"]
-        if match.end() == len(text) and text[start] == "<" and text[-1] != ">":
-            # A quote or comment without its end, which hides the rest of the text.
-            raise fault(name, text, start, "is not closed")
+        if match.end() == len(text) and text[start] == "<":
+            # A tag without its end, or with a quote without its end, which hides the rest.
+            is_quoted = tag and _QUOTE.search(_QUOTED.sub("", match[0]))
+            if is_quoted or text[-1] != ">":
+                raise fault(name, text, start, "is not closed")
         if tag and is_html:
             tag = tag.lower()
         if tag and not match["close"]:

@@ -248,6 +248,13 @@ def test_a_protected_book_says_so(address: str, reason: str) -> None:
         read_document(data, "b.epub", MOST)
 
 
+@pytest.mark.parametrize("end", ["", "</p>", "</p></body></html>"])
+@pytest.mark.parametrize("opening", ['<a href="x>a link</a>', "<i title='x>i</i>", '<b c="1" d=">'])
+def test_a_page_whose_rest_a_quote_would_hide_is_refused(opening: str, end: str) -> None:
+    with pytest.raises(InvalidRequest, match="one.xhtml: line 1, .*not closed"):
+        read_document(epub(one=f"{HTML}<p>One.</p>{opening}<p>Two.{end}"), "b.epub", MOST)
+
+
 def test_a_chapter_to_which_a_mark_refers_is_read() -> None:
     entries = nav(("one.xhtml", "One"), ("two.xhtml#c2", "Two"))
     book = read(
