@@ -318,7 +318,7 @@ class SpeechPipeline:
 
     def _open(self, plan: SpeechPlan, *, is_file: bool = False) -> "SynthesisRun":
         """Open the run. The spool enhances and watermarks a file as a whole. Several voices are
-        also enhanced separately: without this, those of a script differ by 5.3 LU, else by 1.2."""
+        also enhanced separately: in a script, they then differ by 1.2 LU, and otherwise by 5.3."""
         request = plan.request
         voice = plan.voice
         scheduler = self._schedulers[voice.model_name]

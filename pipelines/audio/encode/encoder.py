@@ -156,7 +156,8 @@ def write_wav_length(file: TemporaryFile) -> None:
     file.seek(0)
     if (header := find_samples(file.read(4096))) is None:
         return
-    for place in (4, header[1] - 4):
+    _, samples_at, _ = header
+    for place in (4, samples_at - 4):
         file.seek(place)
         file.write((size - place - 4).to_bytes(4, "little"))
 
