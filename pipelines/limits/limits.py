@@ -311,7 +311,7 @@ class SharedLimits:
                         future.set_result(window)
         except StoreLost:
             pass
-        finally:  # after a failure, hits that arrived meanwhile would wait for a second one
+        finally:  # otherwise, hits that arrived during a failed call would wait for the next
             batch, self._waiting = batch + self._waiting, []
             for _, future in batch:
                 if not future.done():

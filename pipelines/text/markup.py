@@ -14,7 +14,7 @@ from pipelines.errors import InvalidRequest
 
 MAX_DEPTH = 64
 
-# The end of the text ends each part, so that no text that is not well-formed takes long.
+# Each part also ends at the end of the text, so that malformed text takes no longer.
 _TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[(?P<data>.*?)(?:]]>|\Z)|(?P<text>[^<]+)"
     # Possessive, because otherwise each character takes 190 bytes.
@@ -68,7 +68,7 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
     parser = expat.ParserCreate("utf-8")
 
     def refuse(*_: object) -> None:
-        raise ValueError("a document type and entities of its own are not allowed")
+        raise ValueError("a document type declaration is not allowed")
 
     parser.StartDoctypeDeclHandler = refuse
     is_html = False

@@ -211,7 +211,7 @@ class Paragraph:
         read: ReadText | None = None,
     ) -> None:
         """Create a paragraph of `source`, which is the text `written` with its lines unwrapped;
-        `read` is given if that is not the caller's text, but text that is read in its place."""
+        `read` is given if `written` is read in place of the caller's text."""
         self.text = ""  # cleaned and not yet taken
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
@@ -294,8 +294,8 @@ def _clean_between_signs(text: str) -> str:
 
 
 def paragraphs(text: str, *, words: bool, read: ReadText | None = None) -> Iterator[Paragraph]:
-    """Yield the paragraphs of `text`, which end at line breaks that do not only wrap them; `words`
-    keeps the caller's units of text, by `read` if given."""
+    """Yield the paragraphs of `text`, which end at line breaks that do not only wrap them. With
+    `words`, they keep the caller's units of text, whose places are those of `read` if given."""
     source = unwrapped(text)
     position, block = 0, FIRST_BLOCK
     while position < len(source):

@@ -253,7 +253,7 @@ class SampleChecker:
 
 
 def _cut(file: SampleFile, pcm: Pcm, count: int) -> list[SampleFile]:
-    """Write a recording of CUT_HZ as so many WAV files of equal length; blocking."""
+    """Write a recording of CUT_HZ as `count` WAV files of equal length; blocking."""
     pieces: list[SampleFile] = []
     for number, part in enumerate(np.array_split(pcm, count), start=1):
         path = file.path.with_name(f"{file.path.name}-{number}")

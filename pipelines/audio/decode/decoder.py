@@ -47,7 +47,7 @@ MAX_WAITING = 32  # waiting uploads; beyond it, owners with the longest queues g
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
 HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
-MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
+MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as one with pictures, is taken for MP3
 
 AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 OpenFile = BinaryIO | socket.socket

@@ -83,7 +83,7 @@ ACCEPTED = {
     "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),
 }
-# Channels, rate and bits of linear samples, in `fmt `; a tag of FFFE has another behind it.
+# Channels, rate and bits of linear samples, in `fmt `; a tag of FFFE is followed by the real one.
 _LINEAR_WAV = re.compile(
     rb"(?:\x01\0|\xfe\xff(?=.{22}\x01\0))(..)(.{4}).{6}([\x08\x10\x18\x20]\0)", re.DOTALL
 )
@@ -230,8 +230,8 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
 
 
 def _blocks_of_wav(wire: LiveWire) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Yields linear samples as they come, without the chunks after them: FFmpeg, which decodes the
-    others, reads 64 KiB of linear samples (4 s of a telephone's) before it returns the first."""
+    """Yields linear samples as they come, without the chunks after them. FFmpeg, which decodes the
+    other encodings, reads 64 KiB of linear samples (4 s of a telephone's) before the first."""
     data = b""
     header = None
     while header is None and len(data) < LIVE_BYTES and (part := wire.read(LIVE_BYTES)):

@@ -349,7 +349,7 @@ class _PageReader:
         self._skipped_note: Place | None = None  # last note that began in it
         self._raised = 0  # depth in `sup`
         self._raised_at = 0  # index of the first part of the `sup`
-        self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
+        self._link: tuple[int, bool, Place] | None = None  # first part, is it a mark, target
 
     @property
     def notes_left_out(self) -> int:
@@ -554,7 +554,7 @@ class _PageReader:
 
 
 def _member_key(name: str) -> str:
-    """Return the key by which a file is found whose name in the archive differs in its encoding,
+    """Return the key by which a file is found even if its name in the archive differs in encoding,
     case, composition of accents or slashes."""
     with suppress(UnicodeError):  # UTF-8 that is not declared as such
         name = name.encode("cp437").decode()
