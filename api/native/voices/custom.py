@@ -291,7 +291,7 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
     """Also deletes recordings, versions and shares. If the voice is still being built, the finished
-    share of the build is charged."""
+    part of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 
