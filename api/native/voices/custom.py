@@ -177,7 +177,7 @@ def _files_schema(rules: SampleRules, note: str = "") -> dict[str, Any]:
     status_code=201,
     summary="Create a custom voice from recordings",
     openapi_extra=form_schema(
-        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one.")
+        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one file.")
     ),
 )
 async def create_voice(
