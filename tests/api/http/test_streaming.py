@@ -172,12 +172,16 @@ async def test_no_item_is_taken_after_the_connection_was_cut() -> None:
             taken.append(frame)
             yield frame
 
-    connection = Connection()
+    connection, writable = Connection(), asyncio.Event()
+
+    def cut() -> None:
+        connection.disconnected.set()
+        writable.set()
 
     async def send(message: Message) -> None:
         if message.get("body") == b"second":
-            asyncio.get_running_loop().call_soon(connection.disconnected.set)
-            await connection.disconnected.wait()
+            asyncio.get_running_loop().call_later(0.01, cut)
+            await writable.wait()
 
     await EventStream(frames())({"type": "http"}, connection.receive, send)
     assert taken == [b"first", b"second"]
