@@ -13,6 +13,8 @@ from xml.parsers import expat
 from pipelines.errors import InvalidRequest
 
 MAX_DEPTH = 64
+# Characters that XML 1.0 cannot hold, not even escaped.
+NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 # Each part also ends at the end of the text, so that malformed text takes no longer.
 _TOKEN = re.compile(

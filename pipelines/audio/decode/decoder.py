@@ -69,6 +69,7 @@ class DecodedAudio:
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
     format: AudioFormat
+    channels: int = 1  # of the file
 
 
 class WorkerDied(Exception):
@@ -110,7 +111,8 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work."""
         try:
             with metrics.live_decodes.track_inprogress():
-                _duration_s(await self._process.run(job, wire, wire), job["max_seconds"])
+                answer = await self._process.run(job, wire, wire)
+                _duration_and_channels(answer, job["max_seconds"])
         except WorkerDied as error:
             raise Overloaded("the decoder has ended; connect again") from error
         except PipelineError as error:
@@ -145,13 +147,15 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                     "stop_seconds": stop_s,
                     "channel": channel,
                 }
-                pcm, duration_s = await self._decode(path, owner, job)
+                pcm, duration_s, channels = await self._decode(path, owner, job)
         except PipelineError as error:
             metrics.decode_failures.labels(error.code).inc()
             raise
-        return DecodedAudio(pcm, sample_rate, duration_s, audio_format)
+        return DecodedAudio(pcm, sample_rate, duration_s, audio_format, channels)
 
-    async def _decode(self, path: Path, owner: Owner, job: dict[str, Any]) -> tuple[Pcm, float]:
+    async def _decode(
+        self, path: Path, owner: Owner, job: dict[str, Any]
+    ) -> tuple[Pcm, float, int]:
         async with AsyncExitStack() as turn:
             with metrics.decodes_waiting.track_inprogress():
                 await turn.enter_async_context(self._slots.slot(owner))
@@ -170,8 +174,8 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                     raise Overloaded("the decoder does not start; try again later") from error
                 except TimeoutError as error:
                     raise InvalidAudio("the file cannot be decoded within its limits") from error
-                duration_s = _duration_s(answer, job["max_seconds"])
-                return await asyncio.to_thread(_map, target), duration_s
+                duration_s, channels = _duration_and_channels(answer, job["max_seconds"])
+                return await asyncio.to_thread(_map, target), duration_s, channels
 
 
 class DecoderProcess:
@@ -334,8 +338,8 @@ def _map(pcm: BinaryIO) -> Pcm:
     return np.asarray(np.memmap(pcm, np.float32, "c"))
 
 
-def _duration_s(answer: bytes, max_s: float) -> float:
-    """Reads the duration. Raises the child's error, or InvalidAudio for an implausible answer."""
+def _duration_and_channels(answer: bytes, max_s: float) -> tuple[float, int]:
+    """Reads an answer. Raises the child's error, or InvalidAudio for an implausible answer."""
     expected = (AudioTooLong, FileTooLarge, StorageUnavailable)
     refusals: dict[str, type[PipelineError]] = {error.__name__: error for error in expected}
     try:
@@ -344,7 +348,7 @@ def _duration_s(answer: bytes, max_s: float) -> float:
             raise refusals.get(content["error"], InvalidAudio)(str(content["message"]))
         duration_s = float(content["duration_s"])
         if 0 <= duration_s <= max_s + 1:
-            return duration_s
+            return duration_s, int(content["channels"])
     except (ValueError, TypeError, KeyError):
         pass
     raise InvalidAudio("the file cannot be decoded")
