@@ -93,8 +93,8 @@ def clean(text: str) -> str:
     """Clean a text of control characters, directional marks, emoji and stray surrogates.
 
     Lines end with a bare newline, and spaces are single characters of one kind. Letters and digits
-    that only look special (full-width, mathematical, boxed) become ordinary ones, and so do HTML entities,
-    as in "Tom &amp; Jerry".
+    that only look special (full-width, mathematical, boxed) become ordinary ones, and so do HTML
+    entities, as in "Tom &amp; Jerry".
     """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
