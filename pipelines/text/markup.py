@@ -51,6 +51,11 @@ class Token:
     text: str = ""
     has_entities: bool = False
 
+    @property
+    def local_name(self) -> str:
+        """The name without its prefix, in small letters."""
+        return self.name.rpartition(":")[2].lower()
+
 
 def fault(name: str, text: str, at: int, message: object) -> InvalidRequest:
     """Makes the error of a document in the field `name` at that place."""

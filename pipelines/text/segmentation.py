@@ -33,6 +33,9 @@ _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
+# ㎏ and ㎧, and letters in the forms that PDFs draw, as in "ﻼ" and "ﷺ": espeak-ng reads their codes
+_FORMS = re.compile("[\u3300-\u33ff\ufb00-\ufdfb\ufe70-\ufefc]")
+_BOXED = re.compile(r"LATIN (CAPITAL|SMALL) LETTER ([A-Z])$")  # the names of Ⓐ, ⒜, 🄰 and 🅰
 _APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
@@ -90,8 +93,8 @@ def clean(text: str) -> str:
     """Clean a text of control characters, directional marks, emoji and stray surrogates.
 
     Lines end with a bare newline, and spaces are single characters of one kind. Letters and digits
-    that only look special (full-width, mathematical) become ordinary ones, and so do HTML entities,
-    as in "Tom &amp; Jerry".
+    that only look special (full-width, mathematical, boxed) become ordinary ones, and so do HTML
+    entities, as in "Tom &amp; Jerry".
     """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
@@ -109,7 +112,7 @@ def clean(text: str) -> str:
             kept.append(character if joins else "")
         else:
             kept.append(_clean_character(character))
-    return "".join(kept)
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def _is_word(character: str) -> bool:
@@ -121,10 +124,12 @@ def _clean_character(character: str) -> str:
     category = unicodedata.category(character)
     if character == "\n" or character in _NARROW_SPACES or character in _RAISED:
         return character
-    if character in _LOOKALIKES or "\u3300" <= character <= "\u33ff":  # ㎏ and ㎧ too
-        return unicodedata.normalize("NFKC", character).replace("\u2215", "/")
+    if character in _LOOKALIKES or _FORMS.match(character):
+        return unicodedata.normalize("NFKC", character).strip().replace("\u2215", "/")
     if character in _APOSTROPHES:
         return "'"
+    if category == "So" and (boxed := _BOXED.search(unicodedata.name(character, ""))):
+        return boxed[2] if boxed[1] == "CAPITAL" else boxed[2].lower()
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):

@@ -278,18 +278,18 @@ class DecoderProcess:
 
 def sniff(head: bytes) -> AudioFormat:
     """Determines the format of a file by its first `head_bytes`. Raises InvalidAudio for others."""
-    if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
+    audio = head[id3_length(head) :]  # some taggers put ID3 before every format
+    if audio[:4] in (b"RIFF", b"RF64", b"BW64") and audio[8:12] == b"WAVE":
         return "wav"
-    if head[:4] == b"fLaC":
+    if audio[:4] == b"fLaC":
         return "flac"
-    if head[:4] == b"OggS":
+    if audio[:4] == b"OggS":
         return "ogg"
-    if head[4:8] == b"ftyp" and head[8:12] not in _PICTURES:
-        if any(map(_MP4_BRAND.fullmatch, _brands(head))):
+    if audio[4:8] == b"ftyp" and audio[8:12] not in _PICTURES:
+        if any(map(_MP4_BRAND.fullmatch, _brands(audio))):
             return "m4a"
-    if _WEBM.match(head):  # recordings of browsers
+    if _WEBM.match(audio):  # recordings of browsers
         return "webm"
-    audio = head[id3_length(head) :]
     if len(audio) > 2 and audio[0] == 0xFF and audio[1] & 0xF6 == 0xF0 and audio[2] >> 2 & 15 < 13:
         return "aac"  # ADTS
     if audio != head or _is_mp3_frame(head):
