@@ -11,7 +11,14 @@ import click
 
 from antiphon import Antiphon
 from antiphon.cli.pronunciations import find
-from antiphon.cli.service import CommandGroup, ServiceClient, check_target, end, pass_service
+from antiphon.cli.service import (
+    CommandGroup,
+    ServiceClient,
+    check_target,
+    counted,
+    end,
+    pass_service,
+)
 from antiphon.client import Request, given
 
 POLL_S = 5.0
@@ -219,7 +226,7 @@ def _show_chapters(service: ServiceClient, file: Path, fields: dict[str, Any]) -
             "",
             minutes,
             f"{plan['price']:.4f}",
-            f"{plan['left_out']['notes']} notes left out",
+            f"{counted(plan['left_out']['notes'], 'note')} left out",
         )
     )
     service.show_rows(plan, "NUMBER, READ, CHAPTER, LANGUAGE, MINUTES, USD AT MOST, NOTE", rows)

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import click
 
-from antiphon.cli.service import ServiceClient, current_service, end, pass_service
+from antiphon.cli.service import ServiceClient, counted, current_service, end, pass_service
 from antiphon.client import given
 from antiphon.live import SSML
 
@@ -67,7 +67,7 @@ def explain(service: ServiceClient, /, **asked: Any) -> None:
     lines: list[str] = []
     for sentence in explained["sentences"]:
         lines += filter(None, (sentence["text"], sentence["phonemes"]))
-    price = f"{explained['characters']} characters, {explained['price']:.6f} USD"
+    price = f"{counted(explained['characters'], 'character')}, {explained['price']:.6f} USD"
     service.show(explained, *lines, f"{price}, about {explained['estimated_seconds']:g} s")
 
 
@@ -113,7 +113,8 @@ def save(service: ServiceClient, body: dict[str, Any]) -> None:
     paths = {dictionary["name"]: f"/{dictionary['id']}" for dictionary in dictionaries}
     path = paths.get(body["name"], "")
     saved = service.ask("PUT" if path else "POST", PATH + path, json=body)
-    service.show(saved, f"{saved['name']}, version {saved['version']}: {saved['size']} entries")
+    entries = counted(saved["size"], "entry", "entries")
+    service.show(saved, f"{saved['name']}, version {saved['version']}: {entries}")
 
 
 @pronunciations.command("export")

@@ -140,6 +140,11 @@ def end(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+def counted(count: int, noun: str, nouns: str | None = None) -> str:
+    """Return a count with its noun, such as "1 note"."""
+    return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
 def table(rows: Sequence[tuple[str, ...]]) -> str:
     """Format rows as columns that are as wide as their longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,8 +1,8 @@
 """Shape of `configs/english_homographs.yaml`, which explains the rules."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from configs.schema.base import StrictModel
 from configs.schema.languages import Words
@@ -27,6 +27,8 @@ class Homographs(StrictModel):
     """The rules by word, in order; `lists` are written into the rules that name them."""
 
     lists: dict[str, str]
+    # American phonemes, and British ones if these differ, by the letters of the word
+    accented: dict[str, Annotated[tuple[str, ...], BeforeValidator(str.split)]]
     words: dict[str, tuple[Rule, ...]]
 
     @model_validator(mode="before")

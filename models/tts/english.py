@@ -48,6 +48,8 @@ _SHORT_NAME = re.compile(
     r"(?:[B-DF-HJ-NP-TV-Z]|[B-DFGKPST][HLRW]|S[CKMNPT])?[AEIOUY][A-Z]{2,}$",
     re.IGNORECASE,
 )
+# hibari reads "no." and "fig." as abbreviations. Those were written out before.
+_NO_ABBREVIATION = re.compile(r"\b(no|fig|(?<=[Tt]he )Sun)(?=\.)")
 _ARTICLES = frozenset(("a", "an", "the", "our", "your", "their"))
 
 
@@ -71,7 +73,7 @@ class EnglishPhonemizer:
         self._g2p = g2p
 
     def __call__(self, text: str) -> str:
-        spoken: str = self._g2p(self._readable(text))
+        spoken: str = self._g2p(_NO_ABBREVIATION.sub(r"\1 ", self._readable(text)))
         return spoken
 
     def _readable(self, text: str) -> str:

@@ -1,6 +1,8 @@
-"""English words with two pronunciations: the words around them tell which one is meant."""
+"""English words with two pronunciations: the words around them, or an accent, tell which one is
+meant."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from hibari.g2p import G2P
@@ -9,7 +11,8 @@ from hibari.g2p.token import Tok
 from configs.load import load_yaml
 from configs.schema.homographs import Homographs, Rule
 
-_WORDS = load_yaml(Homographs, "english_homographs").words
+_TABLES = load_yaml(Homographs, "english_homographs")
+_WORDS = _TABLES.words
 _ENDS = frozenset(".!?…")  # signs that end a sentence
 # Opening quotation marks of direct speech. The tagger takes them for nouns, and then "Excuse" in
 # "Excuse me" for a name; the speech is tagged as a sentence of its own.
@@ -28,6 +31,10 @@ class ContextG2P(G2P):  # type: ignore[misc]  # the library has no types
         for place, word in enumerate(words):
             if rules := _WORDS.get(word):
                 self._decide(tokens[place], rules, *_around(words, place))
+            elif word.replace("'", "").isalpha():
+                self._read_accented(tokens[place], word)
+            if word == "'s" and place and (stem := tokens[place - 1].phonemes):
+                tokens[place].phonemes = self.lexicon._s(stem)[len(stem) :]
         return tokens
 
     def _decide(
@@ -40,6 +47,35 @@ class ContextG2P(G2P):  # type: ignore[misc]  # the library has no types
         if rule.phonemes:
             token.phonemes = (self.british and rule.british) or rule.phonemes
             token.rating = 5  # the library's value for a given pronunciation
+
+    def _read_accented(self, token: Tok, word: str) -> None:
+        """Reads a word with accents, or one of the table that the dictionary does not have."""
+        plain = _plain(word)
+        bare = plain if plain in _TABLES.accented else plain.removesuffix("s")
+        readings = _TABLES.accented.get(bare)
+        is_known = self.lexicon.is_known
+        if readings and (plain != word or not (is_known(plain, token.tag) or is_known(bare, None))):
+            reading = readings[-1] if self.british else readings[0]
+            token.phonemes = reading if bare == plain else self.lexicon._s(reading)
+            token.rating = 5
+        elif word.endswith("èd") and (
+            reading := self.lexicon.get_word(plain, "VBD", None, None)[0]
+        ):
+            ending = "ɪd" if self.british else "ᵻd"  # the accent makes it a syllable: "learnèd"
+            token.phonemes = reading if reading.endswith(ending) else reading[:-1] + ending
+        elif plain != word and is_known(plain, token.tag):
+            # A final "é" is heard: "lamé" is not "lame".
+            reading = self.lexicon.lookup(plain, token.tag, None, None)[0] or ""
+            if reading.rstrip("z").endswith("A") or not word.removesuffix("s").endswith("é"):
+                token.alias = _plain(token.text)
+
+
+def _plain(word: str) -> str:
+    """Return a word without accents."""
+    if word.isascii():
+        return word
+    letters = unicodedata.normalize("NFD", word)
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 
 def _words(tokens: Sequence[Tok]) -> list[str]:

@@ -34,17 +34,17 @@ async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVo
     language = await asyncio.to_thread(_stated_language, task.book, offered | RECOGNISED)
     request = replace(task.request, language=language if language in offered else None)
     blocks = await asyncio.to_thread(lambda: [*task.blocks()])
-    *others, last = [block for block in blocks if is_speakable(block[1])] or blocks[:1]
+    *others, last = [block for block in blocks if is_speakable(block.text)] or blocks[:1]
 
     async def voice_of(chapter: int, text: str) -> AvailableVoice:
         with task.errors_of(chapter):
             plan = await pipeline.plan(replace(request, text=text))
         return plan.voice
 
-    for chapter, text in others:
+    for chapter, text, _ in others:
         with suppress(NothingToSpeak):
             return await voice_of(chapter, text)
-    chapter, text = last
+    chapter, text, _ = last
     return await voice_of(chapter, text)
 
 

@@ -15,19 +15,20 @@ from fractions import Fraction
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import av
 from pydantic import TypeAdapter
 
 from db.jobs.jobs import Job
-from pipelines.audio.effects import PARAGRAPH_PAUSE_S
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.audio.encode.encoder import TAGS, FileWriter, OutputFormat
 from pipelines.billing.billing import Billing
 from pipelines.errors import FileTooLarge, InvalidRequest, NotFound, NothingToSpeak
 from pipelines.jobs.documents.book import CHAPTERS, Book, SpokenChapter
 from pipelines.jobs.leases import until_available
 from pipelines.jobs.queue import JobQueue
+from pipelines.text.segmentation import finished
 from pipelines.text.spoken_length import (
     LETTERS_PER_S,
     LINE_PAUSE,
@@ -38,17 +39,26 @@ from pipelines.text.spoken_length import (
 from pipelines.tts.cues import dropped_cues, uncut
 from pipelines.tts.paid import PaidSynthesis
 from pipelines.tts.pipeline import SpeechPlan
-from pipelines.tts.reading import SpeechRequest, is_ssml, written_and_breaks
+from pipelines.tts.reading import SENTENCE_END, SpeechRequest, is_ssml, written_and_breaks
 from pipelines.tts.reasoning import ReasoningFilter
 
 BookFormat = Literal["m4b", "mp3"]
 MEDIA_TYPES = {"m4b": "audio/mp4", "mp3": "audio/mpeg"}
 CHAPTER_PAUSE_S = 1.2  # silence between two chapters, at the usual speed
 MAX_SSML = 100_000  # characters (two hours of speech), which are spoken as one block
-# A paragraph of up to N characters, or a part that ends with a sentence, at a space, or anywhere.
-_PARTS = r".{1,N}\Z|.{1,N}(?<=[.!?…])\s|.{1,N}(?<=[。！？।])|.{1,N}\s|.{1,N}"
+# A paragraph of up to N characters, or a part of a sentence that ends with a clause, at a space, or
+# anywhere.
+_PARTS = r".{1,N}\Z|.{1,N}(?<=[,;:—])\s|.{1,N}(?<=[，；：、])|.{1,N}\s|.{1,N}"
 _CODECS = {"m4b": "aac", "mp3": "mp3"}
 _CONTAINERS = {"m4b": "mp4", "mp3": "mp3"}
+
+
+class Block(NamedTuple):
+    """Text that one request speaks."""
+
+    chapter: int  # index
+    text: str
+    pause_s: float = PARAGRAPH_PAUSE_S  # silence before the next block of the chapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +72,34 @@ class SpeechTask:
     block_characters: int
     voices: tuple[str, ...] = ()  # id of the voice of each chapter
 
-    def blocks(self) -> Iterator[tuple[int, str]]:
-        """Yields blocks as (index of the chapter, text). Raises FileTooLarge."""
+    def blocks(self) -> Iterator[Block]:
+        """Yields the blocks of all chapters. Raises FileTooLarge."""
         most = self.block_characters
         parts = re.compile(_PARTS.replace("N", str(most)), re.DOTALL)
         for number, chapter in enumerate(self.book.chapters):
             if is_ssml(chapter.text):  # cannot be split
                 if len(chapter.text) > MAX_SSML:
                     raise FileTooLarge(f"document: SSML has at most {MAX_SSML} characters")
-                yield number, chapter.text
+                yield Block(number, chapter.text)
                 continue
             block = ""
+            pause_s = PARAGRAPH_PAUSE_S
+            language = self.book.language.partition("-")[0].lower() or "en"
             reasoning = ReasoningFilter()  # may drop more than a block
             text = reasoning.feed(chapter.text) + reasoning.finish()
             for paragraph in text.split("\n\n"):
-                for part in _uncut_parts(parts, paragraph):
+                rest = len(paragraph)
+                for part in _uncut_parts(parts, paragraph, most, language):
                     if block and len(block) + len(part) > most:
-                        yield number, block
+                        yield Block(number, block, pause_s)
                         block = ""
-                    block += f"\n\n{part}" if block else part
-            yield number, block
+                    ends_paragraph = pause_s == PARAGRAPH_PAUSE_S
+                    block += f"\n\n{part}" if block and ends_paragraph else part
+                    rest -= len(part)
+                    pause_s = PARAGRAPH_PAUSE_S
+                    if rest:
+                        pause_s = SENTENCE_PAUSE_S if SENTENCE_END.search(part[-20:]) else 0.0
+            yield Block(number, block)
 
     @contextmanager
     def errors_of(self, chapter: int) -> Generator[None]:
@@ -94,25 +112,32 @@ class SpeechTask:
                 error.args = (f"document: chapter “{title}”: {message.removeprefix('text: ')}",)
             raise
 
-    def requests(self) -> Iterator[tuple[int, SpeechRequest]]:
-        """Yields (index of the chapter, request for a block), with the manner of earlier cues."""
+    def requests(self) -> Iterator[tuple[Block, SpeechRequest]]:
+        """Yields each block with its request, which has the manner of earlier cues."""
         manner = dict[str, str]()
         chapter = 0
-        for number, text in self.blocks():
+        for block in self.blocks():
+            number, text, _ = block
             manner = manner if number == chapter else {}
             chapter = number
             voice_id = self.voices[number] if self.voices else self.request.voice_id
             request = replace(self.request, text=text, voice_id=voice_id, manner=dict(manner))
-            yield number, request
+            yield block, request
             if not is_ssml(text):
                 dropped_cues(text, free=self.request.free_cues, manner=manner)
 
 
-def _uncut_parts(parts: re.Pattern[str], paragraph: str) -> Iterator[str]:
-    """Yields the parts of a paragraph, none of which ends inside a cue."""
+def _uncut_parts(parts: re.Pattern[str], paragraph: str, most: int, language: str) -> Iterator[str]:
+    """Yields the parts of a paragraph, of whole sentences where they fit into `most` characters.
+    None ends inside a cue."""
     position = 0
     while part := parts.match(paragraph, position):
-        end = part.end() if part.end() == len(paragraph) else uncut(paragraph, part.end())
+        end = part.end()
+        if end < len(paragraph):
+            window = paragraph[position : position + most]
+            last = max(window.rfind(" "), window.rfind("\n"))
+            sentences = finished(window[: last + 1] or window, language)
+            end = uncut(paragraph, position + sentences if sentences else end)
         end = end if end > position else part.end()
         yield paragraph[position:end]
         position = end
@@ -131,7 +156,7 @@ def estimates(task: SpeechTask, billing: Billing) -> list[tuple[int, float]]:
     speech (s). The length is that of the text as written, with numbers and signs not put into
     words. Blocking. Raises InvalidRequest or FileTooLarge."""
     chapters = [(0, 0.0)] * len(task.book.chapters)
-    for number, block in task.blocks():
+    for number, block, _ in task.blocks():
         with task.errors_of(number):
             text, breaks_s = written_and_breaks(replace(task.request, text=block))
         pauses = LINE_PAUSE * text.count("\n\n") + SENTENCE_PAUSE * text.count(". ")
@@ -155,16 +180,17 @@ async def speak(
     await jobs.hold(job, held)
     results = await until_available(partial(jobs.files, job, "result"))
     if not results:
-        for chapter, request in blocks:
-            with suppress(NothingToSpeak), task.errors_of(chapter):
+        for block, request in blocks:
+            with suppress(NothingToSpeak), task.errors_of(block.chapter):
                 await until_available(partial(_plan, request, synthesis))
     codec = cast(OutputFormat, _CODECS[task.output_format])
     sample_rate = await until_available(partial(_sample_rate, task, synthesis))
     began = time.monotonic()
-    for number, (chapter, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
+    for number, (block, request) in enumerate(blocks[len(results) :], start=len(results) + 1):
         pause_s = 0.0
         if number < len(blocks):
-            pause_s = PARAGRAPH_PAUSE_S if blocks[number][0] == chapter else CHAPTER_PAUSE_S
+            is_same = blocks[number][0].chapter == block.chapter
+            pause_s = block.pause_s if is_same else CHAPTER_PAUSE_S
         call = partial(_spoken, codec, sample_rate, request, pause_s, synthesis)
         data, seconds, units = await until_available(call)
         progress = number / (len(blocks) + 1)
@@ -175,8 +201,8 @@ async def speak(
     if not any(audio.seconds for audio in results):
         raise NothingToSpeak("document: the voice cannot read any of its letters")
     lengths = Counter[int]()
-    for (chapter, _), audio in zip(blocks, results, strict=True):
-        lengths[chapter] += round(audio.seconds * 1000)
+    for (block, _), audio in zip(blocks, results, strict=True):
+        lengths[block.chapter] += round(audio.seconds * 1000)
     starts = accumulate(lengths.values(), initial=0)
     chapters = [
         SpokenChapter(task.book.chapters[number].title, start / 1000, (start + length) / 1000)
@@ -185,9 +211,9 @@ async def speak(
     ]
     with closing(_book(path, task, chapters)) as file:
         next(file)
-        for block in results:
-            if block.seconds:
-                data = await until_available(partial(jobs.read, job, block))
+        for audio in results:
+            if audio.seconds:
+                data = await until_available(partial(jobs.read, job, audio))
                 await asyncio.to_thread(file.send, data)
     media_type = MEDIA_TYPES[task.output_format]
     await jobs.complete(job, path, media_type, chapters=CHAPTERS.dump_json(chapters))

@@ -72,6 +72,11 @@ _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,1
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
+_OLD_MONEY = re.compile(r"[\d½¼¾]_?[sd]_?\._?$")  # 10s. 6d.
+_BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?d\b|[a-z(]")
+_NOTE_MARK = re.compile(
+    r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)|(?<=\S)\[(?:[A-Z]|[*†‡§]{1,3})\](?!\S)"
+)
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 # The day before an abbreviated month, and the date after an abbreviated weekday.
 _BEFORE_DATE = re.compile(r"(?:(\d)\.?\s(?:de\s)?)?([^\W\d_]*)\.$")
@@ -373,7 +378,8 @@ def _cuts(paragraph: str, language: str) -> Iterator[int]:
         for end in _missed_ends(sentence, language):
             yield position + end
         position += len(sentence)
-        yield position
+        mark = _NOTE_MARK.match(paragraph, position)  # belongs to the sentence before it
+        yield mark.end() if mark else position
 
 
 def _missed_ends(sentence: str, language: str) -> list[int]:
@@ -420,6 +426,8 @@ def _is_one_sentence(
         return True
     if end == after[0] and _inside_word(paragraph, end):
         return True
+    if language == "en" and _OLD_MONEY.search(paragraph, max(start, end - 6), end):
+        return _BEFORE_PENCE.match(paragraph, after[0]) is not None
     match = _LAST_WORD.search(paragraph[max(start, end - 16) : end])
     if match is None:
         return False

@@ -104,7 +104,8 @@ async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> Def
     mine = principal.workspace_id if is_mine else None
     listed = [*map(_item, await voices.custom.directory.voices(mine))]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
-    return DefaultVoices(message=f"{len(listed)} voices", data=listed)
+    noun = "voice" if len(listed) == 1 else "voices"
+    return DefaultVoices(message=f"{len(listed)} {noun}", data=listed)
 
 
 def _item(voice: AvailableVoice) -> DefaultVoice:

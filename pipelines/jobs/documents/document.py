@@ -35,12 +35,22 @@ _GUTENBERG = re.compile(
 )
 _PUBLISHER = "Project Gutenberg"
 # Marks of notes, and notes of several lines, up to a blank line or the next note.
+_LABEL = r"\d{1,3}|[A-Za-z]|[*†‡§]{1,3}"
+_BRACKETED = r"(?:[^\[\]]|\[[^\[\]]{0,80}\]){0,2000}+"
 _NOTE = re.compile(
-    r"^[ \t]{0,3}\[(\^[^\]\s]{1,40}|\d{1,3})\](?::|(?=[ \t]))[^\n]*(?:\n(?!\[)[ \t]*\S[^\n]*)*"
-    r"|^\[Footnote\b(?: (\d{1,3})\b)?[^\]]{0,2000}+\]",
+    rf"^[ \t]{{0,8}}+\[(\^[^\]\s]{{1,40}}|{_LABEL})\](?::|(?=[ \t]))"
+    r"[^\n]*(?:\n(?!\[)[ \t]*\S[^\n]*)*"
+    rf"|^[ \t]{{0,8}}+\[Footnote\b(?: ({_LABEL})(?!\w))?{_BRACKETED}\]",
     re.MULTILINE,
 )
-_NOTE_MARK = re.compile(r"\[(\^[^\]\s]{1,40})\]|(?<=[^\s\[(])\[(\d{1,3})\](?!\()")
+_NOTE_MARK = re.compile(rf"\[(\^[^\]\s]{{1,40}})\]|(?<=[^\s\[(])( ?)\[({_LABEL})\](?!\()")
+# What transcribers add to a text: places of pictures and pages, and remarks on the text
+_TRANSCRIBED = re.compile(
+    r"\[(?:(?:Illustrations?|Abbildung(?:en)?|Ilustraci[oó]n(?:es)?|Ilustraç(?:ão|ões)"
+    r"|Illustrazion[ei]|Illustraties?|Frontispiece|Decoration|Blank Page"
+    rf"|Transcriber['’]?s?['’]? Notes?)\b{_BRACKETED}|(?:Pg|Page)\.? ?[\divxlc]{{1,7}})\](?!\()",
+    re.IGNORECASE,
+)
 _WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
 _MARKS = re.compile(
     r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|`{3,}+[^`\n]*$)"
@@ -85,6 +95,7 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
         return Book(title, (Chapter(title, text),))
     text, notes = _without_notes(text)
     if not name.lower().endswith((".md", ".markdown")):
+        text = _TRANSCRIBED.sub("", text)
         start = _GUTENBERG.search(text)
         fields = _fields(text[: start.start()] if start else "")
         first_line, author = title_and_author(text[start.end() :] if start else text)
@@ -177,11 +188,18 @@ def _without_notes(text: str) -> tuple[str, int]:
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    cited = {mark[1] or mark[2] for mark in _NOTE_MARK.finditer("".join([first, *rest]))}
+    footnotes = {note[2] for note in notes}
+
+    def label(mark: re.Match[str]) -> str:
+        """Return what a mark refers to; empty for a letter to choose, as in "press [A]"."""
+        is_choice = mark[2] and mark[3].isalpha() and mark[3] not in footnotes
+        return "" if is_choice else mark[1] or mark[3]
+
+    cited = {label(mark) for mark in _NOTE_MARK.finditer("".join([first, *rest]))}
     kept = ["" if note[1] is None or note[1] in cited else note[0] for note in notes]
     text = first + "".join(note + body for note, body in zip(kept, rest, strict=True))
     cited &= {note[1] or note[2] for note in notes}
-    text = _NOTE_MARK.sub(lambda mark: "" if (mark[1] or mark[2]) in cited else mark[0], text)
+    text = _NOTE_MARK.sub(lambda mark: "" if label(mark) in cited else mark[0], text)
     return text, kept.count("")
 
 

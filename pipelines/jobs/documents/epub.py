@@ -18,7 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut, clean_title
-from pipelines.jobs.documents.headings import follows
+from pipelines.jobs.documents.headings import follows, is_extra
 from pipelines.jobs.documents.package import Package, Place, place_of
 from pipelines.jobs.file_kinds import UTF_16_MARKS, archive_kind, not_a_document
 from pipelines.text.markup import Token, tokens_of
@@ -58,6 +58,7 @@ _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
 _HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 _CONTAINERS = {"body", "section", "article", "table"} | _HEADINGS
 _NOTE_MARKS = {"noteref", "doc-noteref"}
+_NOTE_TEXTS = _NOTES - _NOTE_MARKS - {"pagebreak", "doc-pagebreak"}
 _SPACES = re.compile(r"\s+")
 _HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _RAISED = re.compile(r"\s*\[?([-−+]?\d{1,3}(?:[,–-]\d{1,3}){0,4})\]?\s*")
@@ -254,6 +255,7 @@ class _Note:
     start: int  # index of its first part
     depth: int  # depth of its element; 0 for a note that ends with its paragraph
     has_body: bool  # whether the chapter has text before it
+    has_text: bool  # whether that is more than headings
 
 
 class _PageReader:
@@ -273,6 +275,8 @@ class _PageReader:
         self._label = ""  # title of the current chapter
         self._parts = list[str]()  # text of the current chapter
         self._has_heading = self._has_body = False
+        self._has_text = False  # besides headings
+        self._has_notes = False  # that are left out
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
         self._last = ""  # last character of the paragraph
@@ -365,6 +369,7 @@ class _PageReader:
             self._is_hidden = is_hidden and tag not in _SILENT and _NOTES.isdisjoint(kinds)
             self._leave_out(name, kinds)
             self._skipped = 1
+            self._has_notes |= not _NOTE_TEXTS.isdisjoint(kinds)
         elif tag == "br":
             self._end_line()
             if is_note:
@@ -374,7 +379,7 @@ class _PageReader:
         elif tag in _BLOCKS:
             self._break()
             if is_note:
-                self._note = _Note(place, len(self._parts), self._depth, self._has_body)
+                self._note = self._new_note(place, len(self._parts), self._depth)
             if tag in _HEADINGS:
                 self._note = None
                 self._is_heading = True
@@ -412,7 +417,10 @@ class _PageReader:
     def _begin_inline_note(self, place: Place) -> None:
         """Begins a note at the start of the line, and ends an earlier note of the paragraph."""
         self._end_note()
-        self._note = _Note(place, self._paragraph_at, 0, self._has_body)
+        self._note = self._new_note(place, self._paragraph_at, 0)
+
+    def _new_note(self, place: Place, start: int, depth: int) -> _Note:
+        return _Note(place, start, depth, has_body=self._has_body, has_text=self._has_text)
 
     def _end_line(self) -> None:
         """Begins a line; a note of several lines ends at an empty one."""
@@ -460,6 +468,7 @@ class _PageReader:
         if not text.isspace():
             self._is_page_empty = False
             self._has_body = self._has_body or self._heading_at < 0
+        self._has_text |= not (self._is_heading or text.isspace())
 
     def _break(self) -> None:
         """Ends a paragraph, and what belongs to it."""
@@ -478,6 +487,8 @@ class _PageReader:
             self.left_out[self._note.place] = self._note.place
             self._paragraph_at = min(self._paragraph_at, len(self._parts))
             self._has_body = self._note.has_body
+            self._has_text = self._note.has_text
+            self._has_notes = True
         self._note = None
 
     def _begin(self, name: str) -> None:
@@ -511,14 +522,16 @@ class _PageReader:
         """Ends the chapter whose text ends before the part `end`."""
         paragraphs = "".join(self._parts[:end]).split("\n\n")
         text = "\n\n".join(filter(None, (" ".join(paragraph.split()) for paragraph in paragraphs)))
-        self.chapters.append(Chapter(self._label or self._title, text))
+        title = self._label or self._title
+        if self._has_text or not (self._has_notes and is_extra(title)):
+            self.chapters.append(Chapter(title, text))
         del self._parts[:end]
         self._paragraph_at = max(0, self._paragraph_at - end)
         if self._heading_at >= 0:
             self._heading_at -= end
         self._link = None
         self._label = ""
-        self._has_heading = self._has_body = False
+        self._has_heading = self._has_body = self._has_text = self._has_notes = False
 
 
 def _member_key(name: str) -> str:
@@ -533,7 +546,8 @@ def _member_key(name: str) -> str:
 def _damage(pages: Sequence[str]) -> tuple[str, ...]:
     if not pages:
         return ()
-    more = f", and so are {len(pages) - 1} more" if len(pages) > 1 else ""
+    others = len(pages) - 1
+    more = f", and so {'is' if others == 1 else 'are'} {others} more" if others else ""
     return (f"the page {clean_title(pages[0])} of the EPUB is missing or damaged{more}",)
 
 

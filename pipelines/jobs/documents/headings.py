@@ -1,7 +1,7 @@
 """Lines of plain text that begin chapters, by the words of `configs/headings.yaml`."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
@@ -45,10 +45,14 @@ _LINE = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _TITLE = re.compile(r"[.:]?(?:[ \t]{1,4}([^\sa-zà-öø-ÿа-я](?:.{0,79}\S)?)|[ \t]?[—–]\S.{0,79})?")
-# The title of a chapter under its number: a line by itself that ends no sentence.
+_SMALL = "[a-zß-öø-ÿа-я]"
+# The title of a chapter under its number: a line by itself that ends no sentence, and that no
+# sentence continues.
 _SUBTITLE = re.compile(
-    r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я](?:[^\n]{0,59}[^\s.!?…:,;”\"])?)[ \t]*+\n[ \t]*+\n"
+    r"\s*\n[ \t]*((?!\d)[^\W_a-zà-öø-ÿа-я](?:[^\n]{0,59}[^\s.!?…:,;”\"\]—–-])?)"
+    rf"(?<![.!?…,][_*’'»)])[ \t]*+\n[ \t]*+\n(?!\s{{0,9}}+{_SMALL})"
 )
+_GOES_ON = re.compile(rf"[ \t]*+\n[ \t]{{0,40}}+{_SMALL}")
 _BY = "|".join(sorted({word for row in _ROWS for word in row.by}))
 # The title of a text, alone or above the line with its author: "by Ann Hill".
 _TITLE_LINES = re.compile(
@@ -111,6 +115,7 @@ def plain_chapters(text: str, title: str) -> tuple[list[Chapter], int]:
     ]
     if any(number >= following for number, following in pairwise(page_numbers)):
         page_numbers = []
+    subtitles = _subtitles(text, headings)
     chapters = list[Chapter]()
     for heading in (*headings, None):
         end = heading.start if heading else len(text)
@@ -119,11 +124,8 @@ def plain_chapters(text: str, title: str) -> tuple[list[Chapter], int]:
             Chapter(title, spoken + (_PAGE_NUMBER.sub("", body) if page_numbers else body))
         )
         if heading:
-            title = heading.line
+            title = f"{heading.line} {subtitles.get(end, '')}".rstrip()
             at = end
-            below = None if heading.has_title else _SUBTITLE.match(text, heading.end)
-            if below and below.start(1) not in starts:
-                title = f"{title} {below[1]}"
             spoken = f"{heading.number}\n\n" if heading.number else ""
             if heading.number:
                 at = heading.number_end
@@ -148,6 +150,25 @@ def follows(title: str, above: str) -> bool:
     end = _number_end(below["rest"], below["noun"])
     is_like_above = below["noun"] == match["noun"] and end == len(below["rest"])
     return not (end and (below["noun"] or is_like_above))
+
+
+def _subtitles(text: str, headings: list[_Heading]) -> dict[int, str]:
+    """Return the titles below headings, by the places of the headings. They count if most headings
+    of a kind have one; the line below a single one is a sentence."""
+    starts = {heading.start for heading in headings}
+    below = defaultdict[str, dict[int, str]](dict)  # by the noun of the headings
+    for heading in headings:
+        if not heading.has_title:
+            kind = "" if heading.number else heading.line.split(maxsplit=1)[0].casefold()
+            line = _SUBTITLE.match(text, heading.end)
+            is_title = line and line.start(1) not in starts
+            below[kind][heading.start] = line[1] if line and is_title else ""
+    return {
+        start: line
+        for lines in below.values()
+        if 2 * sum(map(bool, lines.values())) > len(lines)
+        for start, line in lines.items()
+    }
 
 
 def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
@@ -204,11 +225,14 @@ def _headings(text: str) -> list[_Heading]:
             if _AUTHOR.fullmatch(headings[-1].line):
                 headings.pop()
         last = number or last
+        line = match["line"].rstrip()
+        if number and title[1] and _GOES_ON.match(text, match.end()):  # a sentence, and no title
+            line = match["number"]
         headings.append(
             _Heading(
                 start=match.start("line"),
-                end=match.start("line") + len(match["line"].rstrip()),
-                line=match["line"].rstrip(),
+                end=match.start("line") + len(line),
+                line=line,
                 has_title=bool(title[0].strip(" \t.:")),
                 number=number,
                 number_end=match.end("number"),

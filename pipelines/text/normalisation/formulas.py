@@ -11,6 +11,7 @@ from pipelines.text.normalisation.number_words import NumberWords
 
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿⁱ"
 _PLAIN = str.maketrans("⁻−", "--")
+_POWERS = str.maketrans("²³", "23")
 _LETTERS_BEFORE = re.compile(r"[^\W\d_]{1,12}$")
 # Letters of a symbol. After a longer word, a raised number is the mark of a footnote; after two or
 # three letters too, unless a sign of a formula is beside them, as in "E = mc²".
@@ -23,6 +24,21 @@ _TERM_BEFORE = re.compile(r"(?:^|[\s(=+×÷*])\d[\d.,]{0,12}$")
 _RESULT_AFTER = re.compile(r"(\d[\d.,]{0,12})([ ]?)=[ ]?[-−]?[\d?]")
 _LONGEST_TIGHT = 3  # digits of a difference that is written without spaces, else a code or a date
 _MEASURE_BEFORE = re.compile(r"(?:\d[ \u00a0\u202f]?|[^\W_][²³]?[ ·⋅])$")
+# A unit that a power counts, as in "10⁸ km²", unless it is a word of some language
+_UNIT_AFTER = re.compile(
+    r"[ \u00a0\u202f]?(?!(?:a|ha|in|ma|mi)\b)([^\W\d_]{1,4})(?:/([^\W\d_]{1,3}))?"
+    rf"([²³]|\^[23])?(?![\w'’^{RAISED}-])"
+)
+_LENGTHS = frozenset(("km", "m", "dm", "cm", "mm", "ft"))
+_NUMBER_BEFORE = re.compile(r"\d[ \u00a0\u202f]?$")
+_PER_BEFORE = re.compile(r"\b(?:per|pro|je|par|por|al|na) $")
+# What follows the number of a verse or of a footnote: a space or a word, and not the symbol of an
+# element, as in "¹⁴C" and "³He".
+_ELEMENTS = "Al|Ar|Ba|Be|Ca|Cl|Co|Cr|Cs|Cu|Fe|Ga|Ge|Hg|Kr|Li|Mg|Mn|Mo|Na|Ne|Ni|Pb|Pd|Pt|Pu|Ra|Rb|Rn"
+_ELEMENTS += "|Ru|Sb|Sc|Se|Si|Sn|Sr|Tc|Te|Th|Ti|Tl|Xe|Zn|Zr|(?<=[³⁴⁶])He|(?<=[⁰¹²³⁴-⁹]{3})In"
+_LABELLED = re.compile(
+    rf"\s|[“‘\"'«¿¡(]?(?:[^\W\d_]{{3}}|(?:[AIÀÉa-zà-ÿ]|(?!{_ELEMENTS})[^\W\d_]{{2}})(?=\s))"
+)
 _DIVIDED_BEFORE = re.compile(r"([^\W\d_]{1,6})/$")
 _AMOUNT = r"[-−]?[$€£¥₩₹]?[.]?\d"
 _NUMBER = r"\d{1,4}(?:[.,]\d{1,8})?"
@@ -40,7 +56,7 @@ _FORM = re.compile(
   | (?P<fraction>[⁰¹²³⁴-⁹]{{1,3}}⁄[₀-₉\d]{{1,3}})
   | (?P<raised>[{RAISED}]{{1,6}})
   | (?<=[\w)\]])\^(?:[({{](?P<within>[-−+]?\w{{1,3}}(?:[-−+]\w{{1,3}}){{0,2}})[)}}]
-      |(?P<caret>[-−+]?\d{{1,3}}(?![\w^])|[a-z](?![\w^])))
+      |(?P<caret>[-−+]?\d{{1,3}}(?![\d_^])|[a-z](?![\w^])))
   | (?<=\d)[ ]?(?P<minus>−)[ ]?(?=\d)|(?<=\d)[ ]?(?P<hyphen>-)[ ]?(?=\d[\d.,]{{0,12}}[ ]?=)
   | (?:(?<=\b[A-Za-z][ ])|(?<=\d[A-Za-z][ ])|(?<=[\d)²³][ ]))(?P<term>-)
       (?=[ ](?:(?:\d[\d.,]{{0,12}}[A-Za-z]?|[A-Za-z])(?!\w)|[(√])[^.;:?!\n]{{0,60}}=)
@@ -70,6 +86,8 @@ def say_formulas(text: str, words: NumberWords) -> str:
     pieces: list[str] = []
     position = 0
     for form in _FORM.finditer(text):
+        if form.start() < position:
+            continue
         before = text[position : form.start()]
         if form["raised"] or form["caret"] or form["within"]:
             before, spoken = _say_raised(before, form, words)
@@ -77,6 +95,11 @@ def say_formulas(text: str, words: NumberWords) -> str:
             spoken = _say_form(form, words)
         pieces += (before, spoken)
         position = form.end()
+        is_power = form.lastgroup in ("raised", "caret", "within") and before[-1:].isdecimal()
+        if is_power and (after := _UNIT_AFTER.match(text, position)):
+            if unit := _counted(after[1], after[2], (after[3] or "")[-1:], words):
+                pieces.append(unit)
+                position = after.end()
     pieces.append(text[position:])
     return "".join(pieces)
 
@@ -141,6 +164,16 @@ def _say_angle(form: re.Match[str], words: NumberWords) -> str:
         if number := form[f"arc_{unit}"]:
             spoken += f" {_count(number, f'duration-{unit}', words)}"
     return f"{spoken} {directions.get(direction, direction)} "
+
+
+def _counted(unit: str, divided: str | None, raised: str, words: NumberWords) -> str:
+    """Reads a unit as after a large number; empty if the language lacks it."""
+    raised = {"2": "²", "3": "³"}.get(raised, raised)
+    of = words.units.get(f"{unit}/{divided}{raised}" if divided else f"{unit}{raised}")
+    if of is None and divided and unit in words.units:
+        per = divisor(divided, raised.translate(_POWERS) or "1", words)
+        return f"{_counted(unit, None, '', words)} {per}" if per else ""
+    return words.count("10", of).removeprefix(words.decimal("10")).strip() if of else ""
 
 
 def _count(number: str, unit: str, words: NumberWords) -> str:
@@ -216,8 +249,8 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
     readings = words.readings
     letters = _LETTERS_BEFORE.search(before)
     base = form.string[max(0, form.start() - 1) : form.start()]
-    if not base or base.isspace() or base in "(\"'“«[":  # an isotope, or the label of a footnote
-        return before, "" if form.string[form.end() : form.end() + 1].isspace() else f"{raised} "
+    if not base or base.isspace() or base in "(\"'“‘«[":  # an isotope, or the label of a footnote
+        return before, "" if _LABELLED.match(form.string, form.end()) else f"{raised} "
     if raised[-1] in "+-":  # the charge of an ion
         sign = _minus(words) if raised[-1] == "-" else words.mark("+")
         return before, f" {raised[:-1]} {sign} ".replace("  ", " ")
@@ -231,12 +264,17 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
         divided = _DIVIDED_BEFORE.search(before, 0, start)
         if divided and f"{divided[1]}/{letters[0]}{form[0]}" in words.units:
             return before, form[0]
-        is_measure = divided or _MEASURE_BEFORE.search(before, 0, start)
+        at = form.start() - len(letters[0])
+        is_measure = divided or _MEASURE_BEFORE.search(form.string, max(0, at - 4), at)
         if is_measure and (raised.startswith("-") or (divided and raised in "23")):
             if spoken := divisor(letters[0], raised.lstrip("-"), words):
                 return before[:start].rstrip("/·⋅ "), f" {spoken} "
-        elif is_measure and raised_unit in words.units:
+        elif is_measure and raised_unit in words.units and _NUMBER_BEFORE.search(before, 0, start):
             return before, form[0]
+        elif (is_measure or not at) and letters[0] in _LENGTHS and raised_unit in words.units:
+            unit = _counted(letters[0], None, form[0], words)
+            is_one = _PER_BEFORE.search(before, 0, start)
+            return before[:start], words.read(raised_unit, "unit") if is_one else unit
     if form["raised"] and _is_footnote(before, base, raised, letters and letters[0], form):
         return before, ""
     exponent = raised.lstrip("+-")

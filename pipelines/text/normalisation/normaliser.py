@@ -102,7 +102,8 @@ _ORDINAL_AFTER = {
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
 _RANGE_AFTER = re.compile(  # not in a house number of several parts, such as 8-2-293
-    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})[-–—~〜～](?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)|[~〜～](?=[-−]\d)"
+    r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})(?:-{1,3}|[–—~〜～])(?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
+    r"|[~〜～](?=[-−]\d)"
 )
 # Endings in Indic scripts, which are written after digits: "5-ம்", "2024ರಲ್ಲಿ"
 _ENDING_AFTER = re.compile(r"[ -]?([\u0900-\u0dff\u200c]{1,16})(?![\w\u0900-\u0dff\u200d])")
@@ -122,6 +123,16 @@ _RATE = re.compile(r"(?=.{4})(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
+# Dashes, also as typewriters have them, and not the options of a command such as "--help". Most
+# phonemizers hear a dash only between spaces.
+_TYPED = "(?<!-)-{2,3}(?![->])"
+_OPTION = r"(?<= )--[a-z][\w-]*+(?:[ =.,)]|$)(?!.{0,200}\w--)"
+_DASH = re.compile(
+    rf"(?<=[\w.,;:!?…\"'”’»)])(?: - | ?(?!{_OPTION}){_TYPED} ?| ?(?<!—)[—―](?!—) ?)"
+    r"(?=\w|[\"'“‘«(¿¡]\w)"
+)
+_DASH_AT_START = re.compile(rf"(?:^|(?<=[“‘«(¿¡])|(?<=^[\"'])|(?<= [\"'])){_TYPED} ?(?=\w)")
+_DASH_AT_END = re.compile(rf"(?<=[\w.!?…]) ?{_TYPED}(?=[.,;:!?…\"'”’»)](?!\w)|$)")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
 _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
 
@@ -406,5 +417,7 @@ def _say_symbols(text: str, words: NumberWords) -> str:
         text = text.replace("&", f" {words.and_word} ")
     for mark in "+=@":
         text = text.replace(mark, f" {words.mark(mark)} ")
-    text = _UNSAID.sub(" ", text)
-    return _SPACE_BEFORE_MARK.sub("", _SPACES.sub(" ", text)).strip()
+    text = _SPACES.sub(" ", _UNSAID.sub(" ", text)).strip()
+    if "-" in text or "—" in text or "―" in text:
+        text = _DASH.sub(" — ", _DASH_AT_START.sub("", _DASH_AT_END.sub("—", text)))
+    return _SPACE_BEFORE_MARK.sub("", text)

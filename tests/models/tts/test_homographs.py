@@ -85,6 +85,9 @@ LOOK_ALIKES = {
         "He saw a deer and [does] not shoot.",
     ],
     "bˈæs": [
+        "He sold his [bass] boat.",
+        "The [bass] were biting.",
+        "I bought [bass] lures.",
         "I had the sea [bass] with lemon butter.",
         "We caught three [bass] before lunch.",
         "That's the biggest [bass] I've ever caught.",
@@ -110,9 +113,11 @@ LOOK_ALIKES = {
         "[Nestle] the eggs in the sauce.",
     ],
     "ɹˈW": [
+        "They had a [row] about it.",
         "We had a blazing [row] about money.",
     ],
     "lˈid": [
+        "There is no [lead] in the case.",
         "They made a list of [lead] developers.",
         "He made the most of [lead] time.",
         "He sees a [lead] from the front of the church roofs.",
@@ -126,12 +131,14 @@ LOOK_ALIKES = {
         "The [wound] up his arm had healed.",
     ],
     "bˈAs": [
+        "I'm hooked, the [bass] is great.",
         "The sea was loud but the [bass] was louder.",
         "He was caught with my [bass] in his car.",
         "I caught the [bass] player's eye.",
         "Catch our new [bass] player live.",
     ],
     "bˈO": [
+        "Put the [bow] down.",
         "She gave him a little [bow] to shoot with.",
         "She took a [bow] from the box and tied it.",
         "He gave her a little [bow] for her hair.",
@@ -142,6 +149,7 @@ LOOK_ALIKES = {
         "It moves from object to [object].",
     ],
     "ɹˈO": [
+        "There was a [row] over there.",
         "Delete the [row] about sales.",
         "Tell me about the [row] over there.",
         "I read the [row] about costs twice.",
@@ -156,6 +164,9 @@ LOOK_ALIKES = {
         "It's a [Celtic] festival for music fans.",
     ],
     "ɹˈɛd": [
+        "[Read] receipts are on.",
+        "He left me on [read].",
+        "My father [read] to me when I was small.",
         "He sat down and [read] the paper.",
         "It can be [read] by anyone.",
         "What have you [read] lately?",
@@ -169,6 +180,7 @@ LOOK_ALIKES = {
         "This isn't [content], it's spam.",
     ],
     "bˈAsᵻz": [
+        "The [basses] sing low.",
         "The legal team has [bases] in four cities.",
         "The army has two [bases] here.",
     ],
@@ -179,12 +191,18 @@ LOOK_ALIKES = {
         "He slept to his heart's [content].",
     ],
     "bˈW": [
+        "[Bow] to the queen.",
+        "She answered with a [bow].",
         "She gave a small [bow].",
     ],
     "tˈɛɹ": [
+        "The [tear] in the curtain grew.",
         "He's got a muscle [tear] and will be out for six weeks.",
     ],
     "lˈɛd": [
+        "It went over like a [lead] balloon.",
+        "His feet were like [lead].",
+        "The paint contains [lead].",
         "The statue is made of [lead].",
         "The [lead] pipes had to go.",
     ],
@@ -244,6 +262,8 @@ LOOK_ALIKES = {
         "[Contrast] that with my day.",
     ],
     "ɹˈid": [
+        "The file has [read] access.",
+        "Did your father [read] to you?",
         "Did you [read] the report that we have sent?",
         "What do you [read] when you have time?",
         "Did you [read] it yet?",
@@ -282,9 +302,12 @@ LOOK_ALIKES = {
         "He has [crooked] teeth.",
     ],
     "ɹˈɛdɪŋ": [
+        "[Reading], England, is west of London.",
+        "Trains to [Reading] run every hour.",
         "I work in [Reading], not London.",
     ],
     "lˈIv": [
+        "[Live] from New York.",
         "Is the site [live] yet?",
         "The band sounds even better [live].",
     ],
@@ -322,6 +345,7 @@ LOOK_ALIKES = {
         "“[Excuse] me?”",
     ],
     "ɹˈɛzəmAz": [
+        "Send [resumes] to the office by Friday.",
         "We got two hundred [resumes] for the job.",
     ],
     "ˈɪmplænt": [
@@ -401,6 +425,26 @@ LOOK_ALIKES = {
     "ˈɔltəɹnət": [
         "We meet on [alternate] Mondays.",
     ],
+    "ɹəzˈumz": [
+        "When play [resumes], he will serve.",
+        "After lunch the trial [resumes].",
+    ],
+    "dˈOv": [
+        "The dove [dove].",
+        "An eagle [dove] at its prey.",
+    ],
+    "ɹˈidɪŋ": [
+        "[Reading], he fell asleep.",
+    ],
+    "bˈWz": [
+        "The actors took their [bows].",
+    ],
+    "ˈɛntɹəns": [
+        "The [entrance] you want is on the left.",
+    ],
+    "kənflˈɪkt": [
+        "The dates [conflict].",
+    ],
 }
 
 
@@ -441,3 +485,42 @@ def test_direct_speech_is_read_like_the_sentence_alone(quote: str) -> None:
 
 def test_a_curly_apostrophe_is_like_a_straight_one() -> None:
     assert READ("I haven’t read it.") == READ("I haven't read it.")
+
+
+# Words with accents, with American and British phonemes without secondary stress
+ACCENTED = {
+    "résumé resumé RÉSUMÉ": ("ɹˈɛzəmA", "ɹˈɛzjʊmA"),
+    "résumés": ("ɹˈɛzəmAz", "ɹˈɛzjʊmAz"),
+    "exposé": ("ɛkspOzˈA", "ɛkspˈQzA"),
+    "lamé": ("læmˈA", "lˈɑːmA"),
+    "rosé": ("ɹOzˈA", "ɹˈQzA"),
+    "rosés": ("ɹOzˈAz", "ɹˈQzAz"),
+    "pâté": ("pɑtˈA", "pˈatA"),
+    "maté": ("mˈɑtA", "mˈatA"),
+    "divorcé": ("dᵻvɔɹsˈA", "dɪvɔːsˈA"),
+    "protégé protege": ("pɹˈOTəʒA", "pɹˈɒtəʒA"),
+    "d'être d’être": ("dˈɛtɹə", "dˈɛtɹə"),
+    "Zoë zoë": ("zˈOi", "zˈQi"),
+    "José's": ("hOzˈAz", "hQzˈAz"),
+    "naïve naive": ("nɑˈiv", "nIˈiːv"),
+    "coöperate cooperate": ("kOˈɑpəɹAt", "kQˈɒpəɹAt"),
+    "learnèd": ("lˈɜɹnᵻd", "lˈɜːnɪd"),
+    "hatèd": ("hˈATᵻd", "hˈAtɪd"),
+    "expose": ("ɪkspˈOz", "ɪkspˈQz"),
+    "lames": ("lˈAmz", "lˈAmz"),
+    "roses": ("ɹˈOzᵻz", "ɹˈQzɪz"),
+}
+
+
+@pytest.mark.parametrize(
+    ("word", "american", "british"),
+    [(word, *readings) for words, readings in ACCENTED.items() for word in words.split()],
+)
+def test_accents_tell_loan_words_from_english_ones(word: str, american: str, british: str) -> None:
+    assert READ(word).replace("ˌ", "") == american
+    assert BRITISH(word).replace("ˌ", "") == british
+
+
+@pytest.mark.parametrize("text", ["He said no.", "She ate a fig.", "She watched the Sun."])
+def test_words_that_resemble_abbreviations_end_sentences(text: str) -> None:
+    assert READ(text) == READ(text[:-1]) + "."

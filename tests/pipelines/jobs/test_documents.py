@@ -142,6 +142,31 @@ def test_chapters_of_common_books_are_found(text: str, titles: str) -> None:
     assert [chapter.title for chapter in book.chapters] == titles.split("|")
 
 
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+@pytest.mark.parametrize(
+    ("line", "paragraph"),
+    [
+        ("It was dark", "The sea rose."),
+        ("It was dark--", "The sea rose."),
+        ("It was ‘dark.’", "The sea rose."),
+        ("It was _dark._", "The sea rose."),
+        ("It was dark.[A]", "The sea rose."),
+        ("It was dark on the sea and the old", "man rose."),
+    ],
+)
+def test_a_sentence_below_a_number_is_no_title(gap: str, line: str, paragraph: str) -> None:
+    book = read(f"I\n\nDay.\n\nII{gap}{line}\n\n{paragraph}\n\nIII\n\nEnd.")
+    assert [chapter.title for chapter in book.chapters] == ["I", "II", "III"]
+    assert " ".join(book.chapters[1].text.split()) == f"2 {line} {paragraph}"
+
+
+def test_a_sentence_that_begins_behind_a_number_is_no_title() -> None:
+    book = read("I. The Sea\n\nDay.\n\nII. It was dark, and the old\nman rose.\n\nEnd.")
+    assert [chapter.title for chapter in book.chapters] == ["I. The Sea", "II"]
+    titled = read("I\n\nThe Sea\n\nDay.\n\nII\n\nThe Old Man\n\nHe rose.\n\nIII\n\nEnd.")
+    assert [chapter.title for chapter in titled.chapters] == ["I The Sea", "II The Old Man", "III"]
+
+
 def test_a_number_alone_is_read_as_a_number() -> None:
     book = read("I.\n\nA.\n\nII. The Letter\n\nB.")
     assert [chapter.text.split() for chapter in book.chapters] == [
@@ -164,8 +189,39 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
     assert read("A.[1]\n\n[Footnote 1: Note.]\n").chapters[0].text.split() == ["A."]
     cited = read("A[^1] b[^1].\n\n[^1]: Note.\n\n[Footnote: Note.]\n\n[Footnote: Another.]\n")
     assert (cited.chapters[0].text.strip(), cited.left_out.notes) == ("A b.", 3)
+    for label in ("A", "*", "**", "†", "b", "7"):
+        for note in (f"[Footnote {label}: See [2] there.]", f"    [{label}] A note\nof two lines."):
+            book = read(f"The king[{label}] came.[{label}]\n\n{note}\n\nEnd.")
+            assert book.chapters[0].text.split() == "The king came. End.".split()
+            assert book.left_out.notes == 1
+    choices = "Press [A] or [B].\n\n[A] One.\n\n[B] Two."
+    assert read(choices).chapters[0].text == choices
     rule = "---\n\nA: b.\n\n---\n"
     assert "A: b." in read(rule, "a.md").chapters[0].text
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "[Illustration]",
+        "[Illustration: A man, by\na lake [1890].]",
+        "[Abbildung: Ein Mann]",
+        "[Ilustración]",
+        "[Frontispiece]",
+        "[Transcriber's Note: As in the\noriginal.]",
+        "[Pg 12]",
+        "[Page xii]",
+    ],
+)
+def test_remarks_of_transcribers_are_not_read(remark: str) -> None:
+    book = read(f"Chapter 1\n\n{remark}\n\nThe Sea\n\nOne {remark} day.\n\n{remark}")
+    assert book.chapters[0].title == "Chapter 1 The Sea"
+    assert book.chapters[0].text.split() == "Chapter 1 The Sea One day.".split()
+
+
+def test_a_link_to_an_illustration_keeps_its_words() -> None:
+    text = "See [Illustration](x.png) and [Page] 3."
+    assert read(text).chapters[0].text == text
 
 
 CONTENTS = """Das Haus
@@ -480,6 +536,10 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "\n\nIndex\n" + "." * 300,
         "a[1]",
         "\n[1] a",
+        "\n[A] [",
+        "a [*]",
+        "[Illustration [a]",
+        "\n\nI\n\nA" + " " * 9,
         "[^1]: a\n",
         "[Footnote ",
         "---\na: b\n",
@@ -491,6 +551,7 @@ def test_a_text_of_too_many_characters_is_refused() -> None:
         "\n\nChapter 1 A" + " " * 90 + "x",
         "\n\nPart One\n\nA" + " " * 90 + "x",
         "\n# " + "\u00a0" * 5000 + "x" * 100,
+        "\n\nI. A\n" + " " * 40,
         *("\u00a0", "'", "1", "«"),
     ],
 )

@@ -174,6 +174,22 @@ def test_notes_and_their_marks_are_left_out(page: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "notes",
+    [
+        "<h1>Notes</h1><aside epub:type='footnote' id='n'>N.</aside>",
+        "<h1>Notes</h1><h3>Chapter 1</h3><p id='n'>N.</p>",
+        "<section epub:type='endnotes'><h1>Notes</h1><p id='n'>N.</p></section>",
+    ],
+)
+def test_a_chapter_whose_notes_are_all_left_out_is_none(notes: str) -> None:
+    one = "<h1>Chapter 1</h1><p>A fact<a epub:type='noteref' href='two.xhtml#n'>1</a>.</p>"
+    assert titles(read(one, notes)) == ["Chapter 1"]
+    assert titles(read(one, f"<h1>Notes</h1><p>More.</p>{notes}")) == ["Chapter 1", "Notes"]
+    part = "<h1>Part Two</h1><aside epub:type='footnote'>N.</aside>"
+    assert titles(read(one, part)) == ["Chapter 1", "Part Two"]
+
+
+@pytest.mark.parametrize(
     ("page", "text"),
     [
         ("<p>See <a href='#x'>12</a>, x<sup>2</sup>.</p><p id='x'>B.</p>", "See 12, x².\n\nB."),

@@ -16,7 +16,7 @@ from api.native import jobs as jobs_api
 from api.services import Services
 from models.audio import AudioChunk
 from models.tts.base import SynthesisRequest
-from pipelines.audio.effects import PARAGRAPH_PAUSE_S
+from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.errors import StorageUnavailable, VoiceNotFound
 from pipelines.jobs import speech as speech_jobs
 from pipelines.jobs.documents.book import Book, Chapter
@@ -214,9 +214,9 @@ def test_a_text_without_paragraphs_is_cut_in_blocks(text: str, first: str) -> No
     task = speech_jobs.SpeechTask(book, SpeechRequest(text=""), "mp3", 100)
     blocks = [*task.blocks()]
     assert blocks[0][1].strip() == first and len(blocks) <= 10
-    assert all(len(block) <= 110 for _, block in blocks)
+    assert all(len(block.text) <= 110 for block in blocks)
     for number in (0, 1):
-        said = "".join(block for chapter, block in blocks if chapter == number)
+        said = "".join(block.text for block in blocks if block.chapter == number)
         assert "".join(said.split()) == "".join(text.split())
 
 
@@ -226,7 +226,24 @@ def test_reasoning_longer_than_a_block_is_in_none() -> None:
     task = speech_jobs.SpeechTask(
         Book("b", (Chapter("one", text),)), SpeechRequest(text=""), "mp3", block_characters=100
     )
-    assert " ".join(block for _, block in task.blocks()).split() == ["Hello.", "Bye."]
+    assert " ".join(block.text for block in task.blocks()).split() == ["Hello.", "Bye."]
+
+
+def test_long_paragraphs_are_cut_at_sentences_without_the_pause_of_a_paragraph() -> None:
+    text = (
+        "He met Mr. Smith. “Go!” he said.\n\n"
+        "A sentence of many words goes on, and on, and on.\n\nEnd."
+    )
+    task = speech_jobs.SpeechTask(
+        Book("b", (Chapter("one", text),)), SpeechRequest(text=""), "mp3", block_characters=20
+    )
+    assert [(block.text.strip(), block.pause_s) for block in task.blocks()] == [
+        ("He met Mr. Smith.", SENTENCE_PAUSE_S),
+        ("“Go!” he said.", PARAGRAPH_PAUSE_S),
+        ("A sentence of many", 0.0),
+        ("words goes on,", 0.0),
+        ("and on, and on.\n\nEnd.", PARAGRAPH_PAUSE_S),
+    ]
 
 
 def test_speed_and_volume_of_cues_last_until_the_end_of_a_chapter() -> None:
@@ -234,8 +251,9 @@ def test_speed_and_volume_of_cues_last_until_the_end_of_a_chapter() -> None:
     book = Book("b", (Chapter("one", text), Chapter("two", "Others.")))
     task = speech_jobs.SpeechTask(book, SpeechRequest(text=""), "mp3", 100)
     requests = [*task.requests()]
-    assert [(chapter, request.text) for chapter, request in requests] == [*task.blocks()]
-    manners = [request.manner for chapter, request in requests if chapter == 0]
+    assert [block for block, _ in requests] == [*task.blocks()]
+    assert all(request.text == block.text for block, request in requests)
+    manners = [request.manner for block, request in requests if block.chapter == 0]
     assert manners[0] == {} and manners[1] == {"rate": "150%"}
     assert manners[-1] == {"rate": "150%", "volume": "+6.0dB"}
     assert requests[-1][1].manner == {}

@@ -6,6 +6,7 @@ from models.errors import UnsupportedLanguage
 from models.tts.espeak_ng import espeak_installed
 from models.tts.kokoro.phonemes import SYMBOL_IDS, known, phonemizer_for
 from models.tts.piper import phoneme_ids
+from pipelines.text.normalisation.normaliser import normalise
 
 needs_espeak = pytest.mark.skipif(not espeak_installed(), reason="needs the extra `espeak`")
 
@@ -18,6 +19,14 @@ def test_english_homographs_are_read_by_their_part_of_speech() -> None:
 
 def test_british_english_has_its_own_vowels() -> None:
     assert phonemizer_for("en", british=True)("A bath.") != phonemizer_for("en")("A bath.")
+
+
+@pytest.mark.parametrize("language", ["ar", "en", "ja", "zh"])
+@pytest.mark.parametrize("dash", ["--", " -- ", "—", " - ", "——"])
+def test_dashes_are_pauses(language: str, dash: str) -> None:
+    letters = "你好" if language in ("ja", "zh") else "Ana"
+    text = normalise(f"{letters}{dash}{letters}", language)
+    assert "—" in phonemizer_for(language)(text)
 
 
 def test_chinese_polyphonic_characters_are_read_by_their_word() -> None:

@@ -87,6 +87,19 @@ def test_lines_and_frames_of_signs_are_silent(language: str) -> None:
             assert re.findall(r"\w+", normalise(clean(text), language)) == re.findall("[AB]", text)
 
 
+@pytest.mark.parametrize("language", sorted(READ_LANGUAGES))
+def test_dashes_of_every_kind_stand_between_spaces(language: str) -> None:
+    for dash in ("--", " -- ", "-- ", "---", " - ", " – ", "—", " —", "―"):
+        spoken = normalise(f"Ana{dash}Bob", language)
+        assert re.fullmatch("Ana [—–] Bob", spoken), dash
+    assert normalise("Ana, “--Bob--” --Carl--.", language) == "Ana, “Bob—” — Carl—."
+
+
+@pytest.mark.parametrize("text", ["Run it with --help.", "a well-known Ana–Bob", "Mr. B---- left"])
+def test_hyphens_options_and_omissions_are_no_dashes(text: str) -> None:
+    assert "—" not in normalise(text, "en")
+
+
 @pytest.mark.parametrize("tag", INLINE.split())
 def test_inline_tags_are_silent(tag: str) -> None:
     text = f'Some <{tag}>bold</{tag}>, <{tag} class="x">plain</{tag}> text'
@@ -123,7 +136,8 @@ def test_formulas_have_neither_dollars_nor_names_of_macros(language: str) -> Non
 @pytest.mark.parametrize(
     "unit",
     ["$", r"\frac{", r"\frac{a}", "$a", "$$a", "<b>", "</b>", "<a b=c ", r"\n", r".\n", ":a", "="]
-    + [r"\[", r"\(", "0x", "1_000", "[x] ", r"ab\a", "=== a ", "=== \n", "<sup>1", "a<"],
+    + [r"\[", r"\(", "0x", "1_000", "[x] ", r"ab\a", "=== a ", "=== \n", "<sup>1", "a<"]
+    + ["a--", " --a", "a —", "10⁸ km", "1s. "],
 )
 def test_typography_is_read_in_linear_time(unit: str) -> None:
     text = (unit * 20_000)[:20_000]
