@@ -472,9 +472,10 @@ def _is_one_sentence(
     if following in ("(", "+") and not is_area_code:
         return key in _BEFORE_TELEPHONE
     if following.isdigit() or is_area_code:
-        last = re.split("[-–]", word)[-1]
+        *joined, last = re.split("[-–]", word)
         return (
-            not words.goes_on_before_number.isdisjoint((last, last.lower()))
+            (bool(joined) and last.lower() in words_for(language).short_days)
+            or not words.goes_on_before_number.isdisjoint((last, last.lower()))
             or (last[:1].isupper() and last.lower() in _NO_END_BEFORE_SMALL)
             or _is_date(
                 paragraph[max(start, end - 24) : end],
