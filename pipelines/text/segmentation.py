@@ -409,7 +409,7 @@ def _missed_ends(sentence: str, language: str) -> list[int]:
     if language == "de":
         patterns.append(_BEFORE_NUMBER)
     ends = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
-    if language != "en":
+    if language != "en" and ("S." in sentence or "U." in sentence):
         words = language_words(language)
         begin = _PRONOUNS | words.bound | words.prepositions | words.conjunctions
         countries = _COUNTRY.finditer(sentence)
@@ -443,7 +443,7 @@ def _is_one_sentence(
     following = paragraph[after[0] : after[0] + 1]
     if not is_speakable(paragraph[after[0] : after[1]]) or following in ",;":
         return True
-    if following in "-–—" and paragraph[after[0] + 1 : after[0] + 3].strip()[:1].islower():
+    if following in "-–—" and paragraph[after[0] : after[0] + 4].strip("-–— ")[:1].islower():
         return True
     if after[1] - start > 3 and _ENUMERATOR.match(paragraph[start:end]):
         return True

@@ -67,6 +67,7 @@ HARD_CASES: tuple[tuple[str, str], ...] = (
     ("fr", "(La lampe s'éteignit.)|« Qui est là ? » dit-il."),
     ("es", "(Se fue la luz.)|¿Quién es?|(Nadie.)|—Yo —dijo."),
     ("en", 'He asked (why?) "clever" people fail.'),
+    ("en", "Stir it, wait -- done! -- and serve it."),
     # The points of a list in one line
     ("en", "1.) Peel the apples.|2.) Cut them."),
     ("en", "1. Peel the apples|2. Cut them|3. Bake"),

@@ -157,6 +157,13 @@ OTHERS = [
     # HTML that a page does not show, and the addresses of links
     ("en", "Hello <!-- not this --> there.", "Hello there."),
     ("en", '<div class="a">\nHello\n</div>', "Hello"),
+    (
+        "en",
+        "It works well.3 The next one fails. See No.3 The end.",
+        "It works well. The next one fails. See number three The end.",
+    ),
+    ("fr", "Il était “content.”12 Elle est partie.", "Il était “content.” Elle est partie."),
+    ("en", "It costs approx.3 CDs.", "It costs approximately three CDs."),
     ("en", "The page[1] is here.\n[1]: https://example.com/a", "The page is here."),
     ("en", "the <div> element", "the div element"),
     ("pa", "9:30–18:15", "ਨੌਂ ਵੱਜ ਕੇ ਤੀਹ ਮਿੰਟ ਤੋਂ ਅਠਾਰਾਂ ਵੱਜ ਕੇ ਪੰਦਰਾਂ ਮਿੰਟ"),
