@@ -214,7 +214,8 @@ def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     again = f" {words.own.after_hour}"  # as in "15:30 Uhr"
     if words.own.after_hour and match.string.startswith(again, end):
         end += len(again)
-    return _say_time(match, words), end
+    at_end = match[0].endswith(".") and end == len(match.string)  # it also ends the sentence
+    return _say_time(match, words) + "." * at_end, end
 
 
 def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:

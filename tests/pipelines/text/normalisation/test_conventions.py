@@ -154,6 +154,52 @@ OTHERS = [
     # A full stop that also ends the sentence
     ("es", "Vive en EE. UU.", "Vive en Estados Unidos."),
     ("de", "Das war 44 v. Chr.", "Das war vierundvierzig vor Christus."),
+    # Signs that are typed with others: numbers, products, telephones
+    *(
+        (code, "N°. 7", word)
+        for code, word in (
+            ("en", "number seven"),
+            ("de", "Nummer sieben"),
+            ("es", "número siete"),
+            ("fr", "numéro sept"),
+            ("it", "numero sette"),
+            ("pt", "número sete"),
+            ("nl", "nummer zeven"),
+            ("pl", "numer siedem"),
+        )
+    ),
+    *(
+        (code, "3*4", words)
+        for code, words in (
+            ("de", "drei mal vier"),
+            ("es", "tres por cuatro"),
+            ("fr", "trois fois quatre"),
+            ("it", "tre per quattro"),
+            ("pt", "três vezes quatro"),
+            ("nl", "drie keer vier"),
+            ("pl", "trzy razy cztery"),
+            ("hi", "तीन गुणा चार"),
+            ("zh", "三乘四"),
+            ("ja", "三かける四"),
+            ("ar", "ثلاثة ضرب أربعة"),
+        )
+    ),
+    ("de", "Wähle *31*4#, **3** 4", "Wähle einunddreißig vier, drei vier"),
+    ("it", "a 35° N", "a trentacinque gradi nord"),
+    ("it", "tel. 02.7654321", "telefono zero due, sette sei cinque quattro tre due uno"),
+    # Dates with a short month, and places in a race
+    (
+        "es",
+        "el 7 de nov. y el 9 de dic. de 2023",
+        "el siete de noviembre y el nueve de diciembre de dos mil veintitrés",
+    ),
+    ("pt", "em 7 de nov. às 9", "em sete de novembro às nove"),
+    ("it", "il 7 nov. è arrivato 4°", "il sette novembre è arrivato quarto"),
+    ("en", "born on 7 March, since 9 May", "born on the seventh of March, since the ninth of May"),
+    # Full stops after an hour, a month and a mark of a footnote
+    ("en", "She came at 7 P.M. Mrs. Hill left.", "She came at seven P M. Missis Hill left."),
+    ("en", "It was 7 July.[4][5] She left.", "It was the seventh of July. She left."),
+    ("en", "(see table 4).12 The next one follows.", "(see table four). The next one follows."),
     # HTML that a page does not show, and the addresses of links
     ("en", "Hello <!-- not this --> there.", "Hello there."),
     ("en", '<div class="a">\nHello\n</div>', "Hello"),
