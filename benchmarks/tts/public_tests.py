@@ -22,9 +22,9 @@ from tests.pipelines.text.normalisation.score import speak
 Outcome = tuple[str, str, bool]  # a row of the table, the written text, whether it is right
 LANGUAGES = {
     "amharic": "am", "arabic": "ar", "armenian": "hy", "bulgarian": "bg", "burmese": "my",
-    "chinese": "zh", "danish": "da", "deutsch": "de", "dutch": "nl", "english": "en", "french": "fr",
-    "greek": "el", "hindi": "hi", "italian": "it", "japanese": "ja", "kazakh": "kk", "urdu": "ur",
-    "persian": "fa", "polish": "pl", "russian": "ru", "spanish": "es",
+    "chinese": "zh", "danish": "da", "deutsch": "de", "dutch": "nl", "english": "en",
+    "french": "fr", "greek": "el", "hindi": "hi", "italian": "it", "japanese": "ja", "kazakh": "kk",
+    "urdu": "ur", "persian": "fa", "polish": "pl", "russian": "ru", "spanish": "es",
 }  # fmt: skip
 _STRING = r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'"
 _SPEC = re.compile(
