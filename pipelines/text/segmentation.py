@@ -76,7 +76,7 @@ _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
 _NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # with a full stop, before a number
 # sentencex takes the number of the next point of a list in one line for the end of the last point.
-_NEXT_POINT = re.compile(r"([^\s\d]+)\s+([(]?(\d{1,2})\.)$")
+_NEXT_POINT = re.compile(r"(\S*[^\s\d]\S*)\s+([(]?(\d{1,2})\.)$")
 _POINT = re.compile(r"[(]?(\d{1,2})[.)]{1,2}\s")
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 # The day before an abbreviated month, and the date after an abbreviated weekday.

@@ -72,6 +72,7 @@ HARD_CASES: tuple[tuple[str, str], ...] = (
     ("en", "1.) Peel the apples.|2.) Cut them."),
     ("en", "1. Peel the apples|2. Cut them|3. Bake"),
     ("en", "You need:|1. Flour|2. Butter|3. Salt.|Mix it."),
+    ("en", "1. d4 d5|2. Nf3 Nf6|3. Bf4 e6"),
     ("de", "1. Äpfel schälen|2. Backen"),
     ("da", "1. Skræl æblerne.|2. Bag dem."),
     ("en", "1. We counted to 2.|Then we left."),
