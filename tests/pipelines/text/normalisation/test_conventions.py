@@ -211,6 +211,9 @@ OTHERS = [
     ("fr", "Il était “content.”12 Elle est partie.", "Il était “content.” Elle est partie."),
     ("en", "It costs approx.3 CDs.", "It costs approximately three CDs."),
     ("en", "The page[1] is here.\n[1]: https://example.com/a", "The page is here."),
+    ("en", "[one](/a 'A title') [two](/b (A title))", "one two"),
+    ("de", "der **Haupt**bahnhof", "der Hauptbahnhof"),
+    ("zh", "**北京**是首都", "北京是首都"),
     ("en", "the <div> element", "the div element"),
     ("pa", "9:30–18:15", "ਨੌਂ ਵੱਜ ਕੇ ਤੀਹ ਮਿੰਟ ਤੋਂ ਅਠਾਰਾਂ ਵੱਜ ਕੇ ਪੰਦਰਾਂ ਮਿੰਟ"),
 ]
