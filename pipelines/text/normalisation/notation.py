@@ -56,7 +56,7 @@ def without_notation(text: str, signs: Mapping[str, str]) -> str:
     if "<3" in text:
         text = _HEART.sub("", text)
     if "°" in text or "º" in text:
-        text = _NUMERO.sub("№ ", text)
+        text = _NUMERO.sub("№", text)
     if "*" in text:
         text = _TYPED_TIMES.sub("×", text)
     if "_" in text:

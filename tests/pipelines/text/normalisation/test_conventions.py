@@ -139,6 +139,7 @@ OTHERS = [
     ("es", "en 2023-07", "en julio de dos mil veintitrés"),
     ("pt", "em 2023-07", "em julho de dois mil e vinte e três"),
     ("fr", "2023-07", "juillet deux mille vingt-trois"),
+    ("fr", "le décret n° 2023-07", "le décret numéro deux mille vingt-trois à zéro sept"),
     ("it", "stagione 2006-07", "stagione duemilasei a zero sette"),
     # Ordinals without a space, and ranges of weekdays
     ("de", "am 4.Juni im 2.Stock", "am vierten Juni im zweiten Stock"),
@@ -209,6 +210,7 @@ OTHERS = [
         "It works well. The next one fails. See number three The end.",
     ),
     ("fr", "Il était “content.”12 Elle est partie.", "Il était “content.” Elle est partie."),
+    ("de", "Er ging.2 Hunde bellten.", "Er ging. zwei Hunde bellten."),
     ("en", "It costs approx.3 CDs.", "It costs approximately three CDs."),
     ("en", "The page[1] is here.\n[1]: https://example.com/a", "The page is here."),
     ("en", "[one](/a 'A title') [two](/b (A title))", "one two"),
