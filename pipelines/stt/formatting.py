@@ -172,11 +172,20 @@ def _decimals_after(words: Sequence[Word], at: int, end: int, language: str) -> 
         return end, ""
     digits = ""
     position = end + 1
-    while (digit := numbers.get(_plain(words[position : position + 1]), SMALL)) < SMALL:
+    while position < len(words):
+        digit = numbers.get(_plain(words[position : position + 1]), SMALL)
+        if language == "en" and words[position].word.casefold() in ("o", "oh"):
+            after = _plain(words[position + 1 : position + 2])
+            digit = 0 if numbers.get(after, SMALL) < SMALL else SMALL
+        if digit >= SMALL:
+            break
         digits += str(digit)
         position += 1
         if _END.search(words[position - 1].word):
             break
+    if not digits:  # "trois virgule vingt-cinq"
+        position, number = _number_at(words, end + 1, numbers)
+        digits = str(number) if number is not None and number < 100 else ""
     return (position, f"{names.decimal_mark}{digits}") if digits else (end, "")
 
 

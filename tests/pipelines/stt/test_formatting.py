@@ -47,6 +47,7 @@ def written(text: str, form: TranscriptStyle, language: str = "en") -> str:
         ("one twentieth, a tenth, two hundredths", "one twentieth, a tenth, two hundredths"),
         ("a thirty second wait", "a 30 second wait"),
         ("seven point two nine percent", "7.29 percent"),
+        ("zero point oh four, two point five, oh no", "0.04, 2.5, oh no"),
         ("at one point three people left", "at one point three people left"),
         ("one point. Three more", "one point. Three more"),
         ("and", "and"),
@@ -66,6 +67,7 @@ def test_numbers_are_written_in_digits(said: str, text: str) -> None:
         ("es", "tenía veintiún años", "tenía 21 años"),
         ("de", "zwölf Komma null sieben Meter", "12,07 Meter"),
         ("fr", "le vingt et unième, huit virgule neuf", "le vingt et unième, 8,9"),
+        ("fr", "deux virgule soixante-cinq euros", "2,65 euros"),
         ("hi", "पचास लोग, पचासी घर।", "50 लोग, 85 घर।"),  # a vowel sign tells them apart
         ("bn", "এগারো বই।", "11 বই।"),
         ("xx", "zwölf", "zwölf"),
