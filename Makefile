@@ -23,7 +23,8 @@ EXPORT := uv export --quiet --frozen --no-header --no-annotate
 UNUSUAL := busy_jobs chat-agents chat-bfcl chat-drafts chat-going_on chat-gpu chat-ifeval \
 	chat-maskbench stt-diarization stt-gpu stt-jobs stt-known_speakers stt-languages-scripts \
 	stt-languages-session stt-levels stt-lost_speech stt-prompts stt-repetitions tts-gpu \
-	tts-homographs tts-languages tts-normalisation voices-fitting voices-make_prior
+	tts-homographs tts-languages tts-normalisation tts-public_tests voices-fitting \
+	voices-make_prior
 BENCHMARKS = $(filter-out $(UNUSUAL),$(subst /,-,$(patsubst \
 	benchmarks/%.py,%,$(shell grep -rl --include=*.py '__name__ == "__main__"' benchmarks))))
 

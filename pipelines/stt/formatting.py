@@ -117,18 +117,76 @@ def _with_digits(words: Sequence[Word], language: str) -> Iterator[Word]:
     was_number = False
     while at < len(words):
         end, number = _number_at(words, at, numbers)
-        if number is not None and SMALL <= number < SCALE:
-            end, number = _with_thousands(words, at, end, number, language)
-        follows = _plain(words[end : end + 1]) in numbers
-        was_number = number is not None and (number >= SMALL or was_number or follows)
+        ordinal_end, ordinal = _ordinal_at(words, at, language)
+        digits = ""
+        if ordinal_end > end or ordinal:
+            end = ordinal_end
+            was_number = False
+            digits = ordinal
+        elif number is not None:
+            if SMALL <= number < SCALE:
+                end, number = _with_thousands(words, at, end, number, language)
+            end, decimals = _decimals_after(words, at, end, language)
+            follows = _plain(words[end : end + 1]) in numbers
+            was_number = bool(decimals) or number >= SMALL or was_number or follows
+            digits = f"{number}{decimals}" if was_number else ""
+        else:
+            was_number = False
         last = words[end - 1]
-        if was_number:
+        if digits:
             marks = last.word.removeprefix(_END.sub("", last.word))
             mean = mean_confidence(words[at:end])
-            yield Word(f"{number}{marks}", words[at].start, last.end, mean)
+            yield Word(f"{digits}{marks}", words[at].start, last.end, mean)
         else:
             yield from words[at:end]
         at = end
+
+
+def _ordinal_at(words: Sequence[Word], at: int, language: str) -> tuple[int, str]:
+    """Returns the end of the longest ordinal from ten on at a place, and in English its digits,
+    unless it may be a fraction, as in "one twentieth", or a time, as in "a thirty second wait"."""
+    end, number = _number_at(words, at, _ordinals(language))
+    if number is None:
+        return at, ""
+    before = _plain(words[max(0, at - 1) : at])
+    after = _plain(words[end : end + 1])
+    if words[end - 1].word.casefold().startswith("second") and number > SMALL:
+        if before not in words_for(language).months and after != "of":
+            return at, ""
+    is_fraction = before == "a" or before in _numbers(language) or number % 100 == 0
+    if language != "en" or is_fraction:
+        return end, ""
+    is_teen = number // 10 % 10 == 1
+    suffix = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return end, f"{number}{suffix}"
+
+
+def _decimals_after(words: Sequence[Word], at: int, end: int, language: str) -> tuple[int, str]:
+    """Returns the end of the decimals after a number, and them with their mark, as in "point five".
+    "At one point two people left" has none."""
+    names, numbers = words_for(language), _numbers(language)
+    point = _plain_name(" ".join(names.decimal("1.5").split()[1:-1]))
+    is_moment = _plain(words[max(0, at - 1) : end]) == "at one"
+    is_followed = end + 1 < len(words) and words[end].word.casefold() == point
+    if is_moment or not is_followed or _END.search(words[end - 1].word):
+        return end, ""
+    digits = ""
+    position = end + 1
+    while position < len(words):
+        digit = numbers.get(_plain(words[position : position + 1]), SMALL)
+        if language == "en" and words[position].word.casefold() in ("o", "oh"):
+            after = _plain(words[position + 1 : position + 2])
+            digit = 0 if numbers.get(after, SMALL) < SMALL else SMALL
+        if digit >= SMALL:
+            break
+        digits += str(digit)
+        position += 1
+        if _END.search(words[position - 1].word):
+            break
+    if not digits:  # "trois virgule vingt-cinq"
+        position, number = _number_at(words, end + 1, numbers)
+        digits = str(number) if number is not None and number < 100 else ""
+    return (position, f"{names.decimal_mark}{digits}") if digits else (end, "")
 
 
 def _with_thousands(
@@ -180,6 +238,14 @@ def _scales(language: str) -> frozenset[str]:
     counts = (count * scale for count in (1, 2, 5) for scale in (SCALE, 10**6, 10**7, 10**9))
     names = (words_for(language).read(str(count), "cardinal") for count in counts)
     return frozenset(_plain_name(name).rpartition(" ")[2] for name in names)
+
+
+@lru_cache(maxsize=128)
+def _ordinals(language: str) -> dict[str, int]:
+    words = words_for(language)
+    return {
+        _plain_name(words.ordinal(number)): number for number in range(SMALL, SCALE * words.spells)
+    }
 
 
 @lru_cache(maxsize=128)

@@ -62,8 +62,13 @@ _BEFORE_NUMBER = re.compile(
     r"\b(?:[a-zäöüß]{2,}en|stimmt|kommt|geht|(?:ist|war|eben|auch|nicht) so|da|ja|gut|aus|auf|ist"
     r"|war|hat|nie|weg)\.(?=\s\d)"
 )
-_AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+[^\W\d_a-zà-ÿ])")
+_AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+(?:[\"“„«¿¡—–]\s?)?[^\W\d_a-zà-ÿ])")
 _AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
+# "EE. UU. El frío", "U.S.A. Les gens": sentencex knows this only in English.
+_COUNTRY = re.compile(r"\b(?:U\.S|S\.A|EE\. ?UU|V\.S)\.(?=\s+([^\W\d_a-zà-ÿ][^\W\d_]*))")
+_PRONOUNS = frozenset(
+    "il elle ils elles nous er sie es wir le les él ella ellos hij zij ze ele ela eles gli".split()
+)
 _WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^」』”’）》。！？…，、\\s])")
 _WIDE_OPEN = frozenset("「『“（《")
 _WIDE_CLOSE = frozenset("」』”）》")
@@ -71,12 +76,16 @@ _ROMAN = re.compile("[IVX]+")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,12})\.$")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
-_ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]$")
 _OLD_MONEY = re.compile(r"[\d½¼¾]_?[sd]_?\._?$")  # 10s. 6d.
 _BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?d\b|[a-z(]")
 _NOTE_MARK = re.compile(
     r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)|(?<=\S)\[(?:[A-Z]|[*†‡§]{1,3})\](?!\S)"
 )
+_ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
+_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # with a full stop, before a number
+# sentencex takes the number of the next point of a list in one line for the end of the last point.
+_NEXT_POINT = re.compile(r"(\S*[^\s\d]\S*)\s+([(]?(\d{1,2})\.)$")
+_POINT = re.compile(r"[(]?(\d{1,2})[.)]{1,2}\s")
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 # The day before an abbreviated month, and the date after an abbreviated weekday.
 _BEFORE_DATE = re.compile(r"(?:(\d)\.?\s(?:de\s)?)?([^\W\d_]*)\.$")
@@ -346,9 +355,29 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
     for start, end in _trimmed(paragraph, _cuts(paragraph, language)):
         if spans and _is_one_sentence(paragraph, spans[-1], (start, end), language):
             spans[-1] = (spans[-1][0], end)
-        else:
-            spans.append((start, end))
+            continue
+        if spans and (point := _next_point(paragraph, spans[-1], language)):
+            spans[-1] = (spans[-1][0], point.end(1))
+            start = point.start(2)
+        spans.append((start, end))
     return spans
+
+
+def _next_point(paragraph: str, sentence: tuple[int, int], language: str) -> re.Match[str] | None:
+    """Match the number at the end of a sentence if it begins the next point of a list in one line,
+    as in "1. Open it 2. Close it"."""
+    start, end = sentence
+    number = _NEXT_POINT.search(paragraph, max(start, end - 32), end)
+    if number is None:
+        return None
+    if number[3] == "1":
+        is_list = number[1].endswith(":") and " 2. " in paragraph[end : end + BLOCK]
+        return number if is_list else None
+    words = language_words(language)
+    point = _POINT.match(paragraph, start)
+    follows = point is not None and int(point[1]) + 1 == int(number[3])
+    is_counted = number[1].lower() in words.bound | words.prepositions  # "We have 2."
+    return number if follows and not is_counted else None
 
 
 def finished(text: str, language: str, *, sure: bool = True) -> int:
@@ -391,6 +420,11 @@ def _missed_ends(sentence: str, language: str) -> list[int]:
     if language == "de":
         patterns.append(_BEFORE_NUMBER)
     ends = {match.end() for pattern in patterns for match in pattern.finditer(sentence)}
+    if language != "en" and ("S." in sentence or "U." in sentence):
+        words = language_words(language)
+        begin = _PRONOUNS | words.bound | words.prepositions | words.conjunctions
+        countries = _COUNTRY.finditer(sentence)
+        ends |= {country.end() for country in countries if country[1].lower() in begin}
     if "。" in sentence or "！" in sentence or "？" in sentence:
         depth = counted = 0
         for match in _WIDE_END.finditer(sentence):
@@ -420,7 +454,7 @@ def _is_one_sentence(
     following = paragraph[after[0] : after[0] + 1]
     if not is_speakable(paragraph[after[0] : after[1]]) or following in ",;":
         return True
-    if following in "-–—" and paragraph[after[0] + 1 : after[0] + 3].strip()[:1].islower():
+    if following in "-–—" and paragraph[after[0] : after[0] + 4].strip("-–— ")[:1].islower():
         return True
     if after[1] - start > 3 and _ENUMERATOR.match(paragraph[start:end]):
         return True
@@ -445,14 +479,17 @@ def _is_one_sentence(
         is_ordinal = preceding in words.before_ordinal or next_word in words.after_ordinal
         if is_ordinal or word[-1].isdecimal():
             return is_ordinal
+    if following.isdigit() and key in _NUMBER_SIGNS:
+        return True
     is_area_code = following == "(" and paragraph[after[0] + 1 : after[0] + 2].isdigit()
     if following in ("(", "+") and not is_area_code:
         return key in _BEFORE_TELEPHONE
     if following.isdigit() or is_area_code:
-        last = re.split("[-–]", word)[-1]
+        *joined, last = re.split("[-–]", word)
         return (
-            not words.goes_on_before_number.isdisjoint((last, last.lower()))
-            or (word[0].isupper() and key in _NO_END_BEFORE_SMALL)
+            (bool(joined) and last.lower() in words_for(language).short_days)
+            or not words.goes_on_before_number.isdisjoint((last, last.lower()))
+            or (last[:1].isupper() and last.lower() in _NO_END_BEFORE_SMALL)
             or _is_date(
                 paragraph[max(start, end - 24) : end],
                 paragraph[after[0] : after[0] + 24],
@@ -460,7 +497,8 @@ def _is_one_sentence(
             )
         )
     if following.islower():
-        return key in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
+        last = re.split("[-–]", key)[-1]
+        return last in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
     return False
 
 
@@ -481,7 +519,7 @@ def _is_date(before: str, after: str, language: str) -> bool:
 def _inside_word(paragraph: str, position: int) -> bool:
     """Whether a boundary without a space lies in an address, a file name, a hyphenated name, a
     number or an abbreviation."""
-    if paragraph[position] in "-_/@ºª":
+    if paragraph[position] in "-–_/@ºª":
         return True
     if paragraph[position].isdecimal() and paragraph[position - 2 : position - 1].isdecimal():
         return True  # "৩.১৪"

@@ -11,6 +11,7 @@ from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
 from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text, not_a_document
+from pipelines.text.markdown import COMMENT, DEFINITION, FENCE, LINK, PART_OF_WORD, REFERENCE, TAGS
 from pipelines.tts.reading import is_ssml
 
 MAX_CHAPTERS = 5000
@@ -53,12 +54,12 @@ _TRANSCRIBED = re.compile(
 )
 _WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
 _MARKS = re.compile(
-    r"^[ \t]*(?:#{3,6}[ \t]+|>[ \t]?|(?:[-*_][ \t]*+){3,}+$|`{3,}+[^`\n]*$)"
-    r"|!\[[^\[\]\n]{0,500}]\([^()\n]{0,2000}\)",
+    rf"^[ \t]*(?:#{{3,6}}[ \t]+|>[ \t]?|\+[ \t]+|(?:[-*_][ \t]*+){{3,}}+$)"
+    rf"|{FENCE.pattern}|{TAGS.pattern}|{COMMENT.pattern}|{DEFINITION.pattern}"
+    rf"|!(?:{LINK.pattern}|{REFERENCE.pattern})",
     re.MULTILINE,
 )
 _ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # of a table
-_LINK = re.compile(r"\[([^\[\]\n]{1,500})]\([^()\n]{0,2000}\)")
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
@@ -239,7 +240,8 @@ def _markdown_headings(text: str) -> Iterator[re.Match[str]]:
 
 
 def _plain(markdown: str) -> str:
-    text = _EMPHASIS.sub(r"\2", _LINK.sub(r"\1", _MARKS.sub("", markdown)))
+    text = REFERENCE.sub(r"\1", LINK.sub(r"\1", _MARKS.sub("", markdown)))
+    text = _EMPHASIS.sub(r"\2", PART_OF_WORD.sub(r"\2\4", text))
     return _SOFT_BREAK.sub(" ", _ROW.sub(_cells, text))
 
 

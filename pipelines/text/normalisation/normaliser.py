@@ -65,7 +65,7 @@ _OTHERS = rf"""
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
       (?:[Mm]\b|\ M\b|\.[Mm]\b\.?))
   | (?P<number>(?P<sign>(?<![\w)\]{INDIC}])[-−+](?=[\d{_SYMBOLS}]))?
-      (?P<symbol>(?:(?<!\w)(?:{_LONGER}|(?!{_NO_CODE})(?:{_CODES}))|[{_SYMBOLS}])
+      (?P<symbol>(?:(?<![^\W\u3040-\ud7ff])(?:{_LONGER}|(?!{_NO_CODE})(?:{_CODES}))|[{_SYMBOLS}])
         [ \u00a0\u202f]?(?=\d))?
       (?P<digits>\d++(?:[.,'’\u00a0\u202f]\d++)*+)))
     """
@@ -188,6 +188,8 @@ def _with_own_signs(text: str, sets: dict[str, str]) -> str:
     """Replaces the names of rupees by their sign, and drops AM and PM of times after a part of the
     day, so that the rules need only one form of each.
     """
+    if ordinal := sets.get("close_ordinal"):
+        text = re.sub(ordinal, r"\g<0> ", text)
     if rupee := sets.get("rupee"):
         text = re.sub(rf"(?<![\w{INDIC}]){rupee} ?(?=\d)", "₹", text)
     if day_part := sets.get("day_part"):
@@ -223,7 +225,8 @@ def _say(match: re.Match[str], words: NumberWords) -> tuple[str, int]:
     again = f" {words.own.after_hour}"  # as in "15:30 Uhr"
     if words.own.after_hour and match.string.startswith(again, end):
         end += len(again)
-    return _say_time(match, words), end
+    at_end = match[0].endswith(".") and end == len(match.string)  # it also ends the sentence
+    return _say_time(match, words) + "." * at_end, end
 
 
 def _say_address(match: re.Match[str], words: NumberWords) -> tuple[str, int]:

@@ -41,16 +41,24 @@ _HEART = re.compile(
     r"<3(?=,(?!\d)| (?:you|u|it|this|her|him|them|dich|euch)\b)"
     r"|(?:(?<=\bI )|(?<=\b[Ww]e )|(?<=\bJe ))<3(?= [A-Z])"
 )
+_NUMERO = re.compile(r"(?<!\w)[Nn][°º]\.? ?(?=\d)")
+# But not in a code for the network, such as "*100*1#"
+_TYPED_TIMES = re.compile(r"(?<=\d)(?<![*#]\d)(?<![*#]\d\d)(?<![*#]\d{3}) ?\* ?(?=\d)")
 _DEEPEST = 3  # fractions within fractions
 
 
 def without_notation(text: str, signs: Mapping[str, str]) -> str:
     """Removes lines of signs, hearts and the delimiters of formulas, and replaces the macros of TeX
     by `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
-    digits, and numbers of programs lose the marks between their groups."""
+    digits, numbers of programs lose the marks between their groups, and signs that are typed with
+    other ones, such as "N°" and "2*3", become these signs."""
     text = _FRAME.sub(r"\2", _LINE.sub("", text))
     if "<3" in text:
         text = _HEART.sub("", text)
+    if "°" in text or "º" in text:
+        text = _NUMERO.sub("№", text)
+    if "*" in text:
+        text = _TYPED_TIMES.sub("×", text)
     if "_" in text:
         text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)
     if "<sup>" in text:

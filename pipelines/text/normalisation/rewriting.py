@@ -56,14 +56,15 @@ class FormRewriter:
 
     def _read(self, form: re.Match[str]) -> str:
         if form.lastindex is None:
-            words = self._spoken[form[0]]
-            # Keeps a full stop that also ends the sentence.
-            at_end = form[0].endswith(".") and form.end() == len(form.string)
-            return words + "." if at_end else words
-        find, say = self._rules[form.lastindex - 1]
-        match = _compiled(find).match(form.string, form.start())
-        spoken = SLOT.sub(lambda slot: self._fill(slot, match), say) if match else form[0]
-        return spoken.replace(" ", "") if self._words.joined else spoken
+            spoken = self._spoken[form[0]]
+        else:
+            find, say = self._rules[form.lastindex - 1]
+            match = _compiled(find).match(form.string, form.start())
+            spoken = SLOT.sub(lambda slot: self._fill(slot, match), say) if match else form[0]
+            spoken = spoken.replace(" ", "") if self._words.joined else spoken
+        # Keeps a full stop that also ends the sentence.
+        at_end = form[0].endswith(".") and form.end() == len(form.string) and spoken
+        return spoken + "." if at_end and spoken[-1] != "." else spoken
 
     def _fill(self, slot: re.Match[str], match: re.Match[str]) -> str:
         value = match[int(slot[1])] or ""

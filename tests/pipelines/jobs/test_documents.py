@@ -333,6 +333,18 @@ def test_headings_of_markdown_are_chapters_and_its_marks_are_not_read() -> None:
     assert book.chapters[2].text.split() == ["Two", "More."]
 
 
+def test_what_markdown_does_not_show_is_not_read() -> None:
+    book = read(
+        '# One\n\n<p align="center">\n\nSee [the page][p] and [Mars](http://x/Mars_(planet)).\n\n</p>\n'
+        "<!-- not\nthis -->\n\n~~~ ruby\nputs x\n~~~\n\n+ **Haupt**bahnhof\n\n"
+        '[![built](b.svg)][p]\n\n[p]: http://x/ "A title"\n[Anna]: hello\n',
+        "book.md",
+    )
+    assert book.chapters[0].text.split() == (
+        "One See the page and Mars. puts x Hauptbahnhof [Anna]: hello".split()
+    )
+
+
 def test_an_epub_has_its_chapters_title_author_and_cover() -> None:
     book = read(epub())
     assert (book.title, book.author) == ("A Book & its Title", "Ann Author")

@@ -69,7 +69,7 @@ ENGLISH = {
 }  # fmt: skip
 GERMAN = {
     "€1,5 Milliarden": "eins Komma fünf Milliarden Euro",
-    "$2 Mio.": "zwei Millionen Dollar",
+    "$2 Mio.": "zwei Millionen Dollar.",
     "5 chf": "fünf Franken",
     "2 1/2 kg": "zweieinhalb Kilogramm",
     "2010-04": "April zweitausendzehn",
@@ -117,8 +117,106 @@ OTHERS = [
     ("mr", "2020 मी पुण्यात होतो", "दोन हजार वीस मी पुण्यात होतो"),
     ("hi", "हेल्पलाइन 1800-233-5500", "हेल्पलाइन एक आठ शून्य शून्य, दो तीन तीन, पाँच पाँच शून्य शून्य"),
     ("gu", "1800 233 5500", "એક આઠ શૂન્ય શૂન્ય, બે ત્રણ ત્રણ, પાંચ પાંચ શૂન્ય શૂન્ય"),
-    ("mr", "दि.15/6/2024, सायं 7.00 वा.", "दिनांक पंधरा जून दोन हजार चोवीस, सायं सात वाजता"),
+    ("mr", "दि.15/6/2024, सायं 7.00 वा.", "दिनांक पंधरा जून दोन हजार चोवीस, सायं सात वाजता."),
     ("bn", "সকাল ৭.৩০টায়", "সকাল সাতটা ত্রিশ মিনিটে"),
+    # Comparisons and differences, but no tags
+    ("zh", "票数≥80，x < 5", "票数大于等于八十，x 小于五"),
+    ("zh", "9-4=5，<b>7</b>分", "九减四 等于 五，七分"),
+    ("ja", "湿度≦40、8>3、9-4=5", "湿度小なりイコール四十、八大なり三、九マイナス四 イコール 五"),
+    # More than a whole, pressures and scores, which are no longer one number; dates without a year
+    ("zh", "血压130/85，24/7服务", "血压一百三十比八十五，二十四七服务"),
+    ("ja", "血圧は130/85", "血圧は百三十の八十五"),
+    ("ja", "5/4拍子、3/2倍、1/10に減る", "四分の五拍子、二分の三倍、十分の一に減る"),
+    ("ja", "4/29から5/2、7/1です", "四月二十九日から五月二日、七月一日です"),
+    ("ja", "受付は6/25まで、1/3から1/2に", "受付は六月二十五日まで、三分の一から二分の一に"),
+    ("ja", "4:2で勝つ、16:9の画面、8:05", "四対二で勝つ、十六対九の画面、八時五分"),
+    # Currencies after letters of these scripts, months, and ten thousands in colloquial Chinese
+    ("zh", "只要HK$80、A$9和CNY70", "只要八十港元、九澳大利亚元和七十人民币"),
+    ("ja", "約US$80とEUR9", "約八十米ドルと九ユーロ"),
+    ("zh", "2023-07，2010-11", "二零二三年七月，二零一零年十一月"),
+    ("ja", "2023-07", "二千二十三年七月"),
+    ("zh", "8w粉丝，8w灯泡", "八万粉丝，八w灯泡"),
+    ("es", "en 2023-07", "en julio de dos mil veintitrés"),
+    ("pt", "em 2023-07", "em julho de dois mil e vinte e três"),
+    ("fr", "2023-07", "juillet deux mille vingt-trois"),
+    ("fr", "le décret n° 2023-07", "le décret numéro deux mille vingt-trois à zéro sept"),
+    ("it", "stagione 2006-07", "stagione duemilasei a zero sette"),
+    # Ordinals without a space, and ranges of weekdays
+    ("de", "am 4.Juni im 2.Stock", "am vierten Juni im zweiten Stock"),
+    ("de", "der 1.FC und 3.2 km", "der erste FC und drei Komma zwei Kilometer"),
+    ("de", "Wir sind 4.Dann geht es.", "Wir sind vier. Dann geht es."),
+    ("en", "Wed.-Sun. 9-5", "Wednesday to Sunday nine to five"),
+    (
+        "fr",
+        "Du lun. au ven. et lun.-sam. 9h",
+        "Du lundi au vendredi et du lundi au samedi neuf heures",
+    ),
+    ("es", "lun.-sáb. 9:00", "lunes a sábado nueve"),
+    # A full stop that also ends the sentence
+    ("es", "Vive en EE. UU.", "Vive en Estados Unidos."),
+    ("de", "Das war 44 v. Chr.", "Das war vierundvierzig vor Christus."),
+    # Signs that are typed with others: numbers, products, telephones
+    *(
+        (code, "N°. 7", word)
+        for code, word in (
+            ("en", "number seven"),
+            ("de", "Nummer sieben"),
+            ("es", "número siete"),
+            ("fr", "numéro sept"),
+            ("it", "numero sette"),
+            ("pt", "número sete"),
+            ("nl", "nummer zeven"),
+            ("pl", "numer siedem"),
+        )
+    ),
+    *(
+        (code, "3*4", words)
+        for code, words in (
+            ("de", "drei mal vier"),
+            ("es", "tres por cuatro"),
+            ("fr", "trois fois quatre"),
+            ("it", "tre per quattro"),
+            ("pt", "três vezes quatro"),
+            ("nl", "drie keer vier"),
+            ("pl", "trzy razy cztery"),
+            ("hi", "तीन गुणा चार"),
+            ("zh", "三乘四"),
+            ("ja", "三かける四"),
+            ("ar", "ثلاثة ضرب أربعة"),
+        )
+    ),
+    ("de", "Wähle *31*4#, **3** 4", "Wähle einunddreißig vier, drei vier"),
+    ("it", "a 35° N", "a trentacinque gradi nord"),
+    ("it", "tel. 02.7654321", "telefono zero due, sette sei cinque quattro tre due uno"),
+    # Dates with a short month, and places in a race
+    (
+        "es",
+        "el 7 de nov. y el 9 de dic. de 2023",
+        "el siete de noviembre y el nueve de diciembre de dos mil veintitrés",
+    ),
+    ("pt", "em 7 de nov. às 9", "em sete de novembro às nove"),
+    ("it", "il 7 nov. è arrivato 4°", "il sette novembre è arrivato quarto"),
+    ("en", "born on 7 March, since 9 May", "born on the seventh of March, since the ninth of May"),
+    # Full stops after an hour, a month and a mark of a footnote
+    ("en", "She came at 7 P.M. Mrs. Hill left.", "She came at seven P M. Missis Hill left."),
+    ("en", "It was 7 July.[4][5] She left.", "It was the seventh of July. She left."),
+    ("en", "(see table 4).12 The next one follows.", "(see table four). The next one follows."),
+    # HTML that a page does not show, and the addresses of links
+    ("en", "Hello <!-- not this --> there.", "Hello there."),
+    ("en", '<div class="a">\nHello\n</div>', "Hello"),
+    (
+        "en",
+        "It works well.3 The next one fails. See No.3 The end.",
+        "It works well. The next one fails. See number three The end.",
+    ),
+    ("fr", "Il était “content.”12 Elle est partie.", "Il était “content.” Elle est partie."),
+    ("de", "Er ging.2 Hunde bellten.", "Er ging. zwei Hunde bellten."),
+    ("en", "It costs approx.3 CDs.", "It costs approximately three CDs."),
+    ("en", "The page[1] is here.\n[1]: https://example.com/a", "The page is here."),
+    ("en", "[one](/a 'A title') [two](/b (A title))", "one two"),
+    ("de", "der **Haupt**bahnhof", "der Hauptbahnhof"),
+    ("zh", "**北京**是首都", "北京是首都"),
+    ("en", "the <div> element", "the div element"),
     ("pa", "9:30–18:15", "ਨੌਂ ਵੱਜ ਕੇ ਤੀਹ ਮਿੰਟ ਤੋਂ ਅਠਾਰਾਂ ਵੱਜ ਕੇ ਪੰਦਰਾਂ ਮਿੰਟ"),
 ]
 

@@ -43,7 +43,7 @@ SPOKEN = {
     "part x-4-12-b": "part x-four twelve b",
     "a k8s cluster": "a k eight s cluster",
     # Signs
-    "Rm. 204, 3rd fl.": "Room two hundred and four, third floor",
+    "Rm. 204, 3rd fl.": "Room two hundred and four, third floor.",
     "more than last yr.": "more than last year.",
     "cats/dogs/birds": "cats slash dogs slash birds",
 }
