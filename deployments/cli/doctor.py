@@ -38,6 +38,7 @@ from deployments.cluster.readiness import local_url, readyz, report
 from deployments.cluster.serve_api import FAILED, failures
 from deployments.gpus.machine import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.replicas.choice import chosen, is_here
+from models.figures import beside
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -88,8 +89,9 @@ def check_processor() -> str:
 
 def check_memory() -> str:
     if (free := free_bytes() / GB) < MEMORY_GB:
+        has, need = beside(free, MEMORY_GB, 1)
         raise Problem(
-            f"{free:.1f} GB are free, but all models use {MEMORY_GB:g} GB: remove models from "
+            f"{has} GB are free, but all models use {need} GB: remove models from "
             "serve_config.yaml, or end other programs (a running service takes memory, too)"
         )
     return f"{free:.1f} GB free"
