@@ -1,5 +1,5 @@
-"""The schemas of `configs/{transcription,subtitles}.yaml` (files) and `configs/listening.yaml` (live
-audio)."""
+"""The schemas of `configs/{transcription,subtitles}.yaml` (files) and `configs/listening.yaml`
+(live audio)."""
 
 from typing import Literal, Self
 
