@@ -373,7 +373,7 @@ def own_variables(names: Iterable[str]) -> list[str]:
         values["ANTIPHON_DATA"] = str(Path(folder).expanduser().resolve())
     secret = re.compile(r"\w+(KEYS?|PEPPER|TOKEN|SECRET|PASSWORD)=|.+@")
     given = [f"{name}={value}" for name, value in values.items()]
-    return [f"{one.partition('=')[0]}=..." if secret.search(one) else one for one in given]
+    return [f"{text.partition('=')[0]}=..." if secret.search(text) else text for text in given]
 
 
 def show_notes(config: serve_config.Config, free: int) -> None:

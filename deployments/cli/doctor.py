@@ -177,8 +177,8 @@ def check_service(
     settings: Settings, ask: Callable[[], Answer | None], in_ray: Callable[[], Applications | None]
 ) -> str:
     answer, applications = ask(), in_ray()
-    known = running.find(settings.data_dir) or local_url(settings)
-    if answer is None and (applications is None or known != local_url(settings)):
+    service_url = running.find(settings.data_dir) or local_url(settings)
+    if answer is None and (applications is None or service_url != local_url(settings)):
         return f"does not run at {local_url(settings)}; {elsewhere(settings)}"
     status, body = answer or (0, {})
     if status != HTTPStatus.OK:
