@@ -135,6 +135,7 @@ class CustomVoice(TypedDict):
     progress: float
     similarity: float | None
     reason: str | None
+    waiting: NotRequired[str | None]
     preview_at: str | None
     version_of: str | None
     owner: str | None

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Literal, get_args
 
-from configs import environment
+from configs import environment, running
 from configs.environment import SettingsError, check_private, sqlite_url
 
 PROJECT_DIR = Path(__file__).resolve().parent.parent
@@ -144,6 +144,15 @@ def misspelt_settings() -> list[tuple[str, str]]:
     return [(name, near) for name in others for near in get_close_matches(name, named, 1, 0.88)]
 
 
+def setting_names() -> set[str]:
+    """Returns the variables that are set and configure a start of the service."""
+    prefixes = "ANTIPHON_|PLAN_WEBHOOK_|WEBHOOK_|WEBRTC_|WYOMING_"
+    others = "CLUSTER_ADDRESS|PROFILE|RAY_DASHBOARD_PORT|VLLM"
+    named = "|".join(each.name.upper() for each in fields(Settings))
+    pattern = re.compile(rf"(?:{prefixes})\w+|{others}|{named}")
+    return set(filter(pattern.fullmatch, os.environ)) - {OWNER, "ANTIPHON_KEY", "ANTIPHON_URL"}
+
+
 def weights_dir() -> Path:
     """The cache of weights: ANTIPHON_WEIGHTS or ~/.cache/antiphon/weights, outside the tree."""
     override = os.environ.get("ANTIPHON_WEIGHTS")
@@ -187,10 +196,13 @@ def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Setti
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
     created only for a `new` database, or if `new_secrets` says so. A database elsewhere may already
-    be used with other secrets, so new ones are stored later, by `keep_secrets`. Raises
-    SettingsError, which names the variable.
+    be used with other secrets, so new ones are stored later, by `keep_secrets`. Unless `new`, also
+    sets the missing variables of a running service's addresses. Raises SettingsError, which names
+    the variable.
     """
     data_dir = _data_dir(new=new)
+    if not new:
+        running.find(data_dir)
     if new_secrets is None:
         new_secrets = new and not _has_database(data_dir)
     host = environment.host("HOST")

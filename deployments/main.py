@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
@@ -16,7 +18,7 @@ from urllib.parse import urlsplit
 import click
 from yaml import YAMLError
 
-from configs import environment
+from configs import environment, running
 from configs.environment import (
     SettingsError,
     check_ports,
@@ -28,7 +30,16 @@ from configs.environment import (
 )
 from configs.load import CONFIGS_DIR, load_yaml
 from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
-from configs.settings import BRAND, OWNER, Settings, chat_model, load_settings, misspelt_settings
+from configs.settings import (
+    BRAND,
+    OWNER,
+    VARIABLES_OF_SECRETS,
+    Settings,
+    chat_model,
+    load_settings,
+    misspelt_settings,
+    setting_names,
+)
 from db.billing.ledger import discrepancies
 from db.database import Database
 from db.errors import DatabaseError, DatabaseUnavailable
@@ -53,6 +64,8 @@ from models.weights.__main__ import fetch_weights
 from pipelines.accounts.service import LINK_LIFETIME
 from telemetry.tracing import start_tracing
 
+PROFILE = ("PROFILE", "VLLM")  # variables of the Makefile
+STORES = ("DATABASE_URL", "STORAGE_URL", *VARIABLES_OF_SECRETS.values())
 READY_TIMEOUT_S = 180
 AGAIN_S = 5  # a signal is repeated if `stop` has not begun by then: its interrupt was dropped
 WATCH_S, MISSES = 10.0, 2  # a health check takes 20 ms of a core
@@ -126,6 +139,9 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         start_tracing()  # raises SettingsError for wrong variables
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
+        # A database elsewhere may have several services, which then share the folder's secrets.
+        may_share = bool(os.environ.get("DATABASE_URL"))
+        folder = running.take(settings.data_dir, local_url(settings), may_share=may_share)
         node.prepare_environment(settings)
         node.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
@@ -140,6 +156,8 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         sys.exit(str(error))
     try:
         say(f"{BRAND} is starting ...")
+        if folder is None:
+            say(f"Another service uses {settings.data_dir}, too; commands find that one.")
         free = free_bytes()
         too_little = None if may_grow else memory_warning(config, free)
         for warning in filter(None, [*doubts(settings), too_little]):
@@ -157,7 +175,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         wait_until_ready(settings, dashboard, wanted, names, failed)
         speaks = "is ready" if voice is None else "starts" if voice in failed else "speaks"
         announce(speaks, settings, dashboard, started)
-        show_notes(config, free, settings)
+        show_notes(config, free)
         show_key(first_key)
         first_key = None
         if voice is not None:
@@ -168,7 +186,7 @@ def run(config_file: Path, num_cpus: int | None) -> None:
         if names and failed == names:
             raise RuntimeError("no model can be loaded")
         if "files" in (readyz(f"{local_url(settings)}/readyz") or {}).get("degraded", ()):
-            say("Files cannot be stored; `antiphon check-storage` says why.")
+            say(f"Files cannot be stored; this says why: {operator_command('check-storage')}")
         arrival = ModelArrival(settings, dashboard, say)
         give_back()  # measured: 11 MB after the start
         watch(settings)
@@ -270,7 +288,7 @@ def watch(settings: Settings) -> NoReturn:
         misses += 1
         if misses == MISSES:
             say(f"{url} does not answer any more. Ray tries to start its gateway again;")
-            say("  `antiphon doctor` and Ray's dashboard say more.")
+            say(f"  Ray's dashboard says more, and so does {operator_command('doctor')}")
 
 
 def doubts(settings: Settings) -> list[str]:
@@ -315,7 +333,8 @@ def announce(what: str, settings: Settings, dashboard: str, started: float) -> N
     if (wyoming := settings.wyoming) is not None:
         say(f"  Wyoming    {wyoming.host}:{wyoming.port}, without authentication")
     if (joined := cluster_address()) is not None:
-        say(f"  Join       make join ADDRESS={':'.join(map(str, joined))}")
+        address = f"ADDRESS={':'.join(map(str, joined))}"
+        say(f"  Join       {shlex.join([*own_variables(PROFILE), 'make', 'join', address])}")
         say("             on other machines with the same environment")
     say(f"  Sign-up    {settings.sign_up} (SIGN_UP)")
     say(f"  Plans      {settings.plan_changes} (PLAN_CHANGES)")
@@ -332,37 +351,42 @@ def show_console(settings: Settings) -> None:
         minutes = LINK_LIFETIME.total_seconds() / 60
         say(f"             Logs in without a password, once, within {minutes:.0f} minutes")
     elif os.environ.get(OWNER):
-        command = operator_command(settings, "login-link")
+        command = operator_command("login-link")
         say(f"             To log in without a password: {command}")
     else:
-        command = operator_command(settings, *SET_PASSWORD)
+        command = operator_command(*SET_PASSWORD)
         say(f"             To log in, set a password: {command}")
 
 
-def operator_command(settings: Settings, *arguments: str) -> str:
-    """Return a shell command for this service: with the variables that determine its data and its
-    address, except those that may contain passwords."""
-    variables = own_variables(settings)
+def operator_command(*arguments: str) -> str:
+    """Return a shell command for this service, with the variables of its data and addresses."""
+    variables = own_variables(("ANTIPHON_DATA", *running.VARIABLES, *STORES))
     script = Path(sys.executable).with_name("antiphon")
     program = str(script) if script.exists() else "antiphon"
     return shlex.join([*(["env", *variables] if variables else ()), program, *arguments])
 
 
-def own_variables(settings: Settings) -> list[str]:
-    values = {"ANTIPHON_DATA": settings.data_dir, "HOST": settings.host, "PORT": settings.port}
-    return [f"{name}={value}" for name, value in values.items() if os.environ.get(name)]
+def own_variables(names: Iterable[str]) -> list[str]:
+    """Return the assignments of those variables that are set. Dots stand for secret values."""
+    values = {name: os.environ[name] for name in names if os.environ.get(name)}
+    if folder := values.get("ANTIPHON_DATA"):
+        values["ANTIPHON_DATA"] = str(Path(folder).expanduser().resolve())
+    secret = re.compile(r"\w+(KEYS?|PEPPER|TOKEN|SECRET|PASSWORD)=|.+@")
+    given = [f"{name}={value}" for name, value in values.items()]
+    return [f"{text.partition('=')[0]}=..." if secret.search(text) else text for text in given]
 
 
-def show_notes(config: serve_config.Config, free: int, settings: Settings) -> None:
+def show_notes(config: serve_config.Config, free: int) -> None:
     """Print which chat models answer, which one is coming, and which better ones fit in the memory
     that was `free` before the start (bytes). A configuration's problem is reported when the model
     is loaded."""
+    variables = sorted(setting_names() - {"CHAT_MODEL"})
     for application in config["applications"]:
         chat = (application.get("args") or {}).get("chat", ())
         for entry in serve_config.entries(application):
             if entry["name"] in chat:
                 with suppress(EngineError, OSError, ValueError, YAMLError):
-                    _show_chat(entry, free / GB, own_variables(settings))
+                    _show_chat(entry, free / GB, own_variables(variables))
 
 
 def _show_chat(entry: dict[str, Any], free_gb: float, variables: list[str]) -> None:

@@ -180,7 +180,7 @@ def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
     while job["finished_at"] is None:
         if is_terminal or time.monotonic() - reported_at >= REPORT_S:
             reported_at = time.monotonic()
-            line = f"{job['progress']:.0%}" if job["progress"] else _place(client, job)
+            line = f"{job['progress']:.0%}" if job["progress"] else _place(job)
             click.echo(f"\r\033[K{line}" if is_terminal else line, nl=not is_terminal, err=True)
         time.sleep(POLL_S)
         job = client.request("GET", f"/jobs/{job['id']}")
@@ -189,18 +189,12 @@ def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def _place(client: Antiphon, job: dict[str, Any]) -> str:
-    """Say how many jobs of the workspace are ahead of a waiting job."""
+def _place(job: dict[str, Any]) -> str:
+    """Say why a job waits."""
     if job["status"] == "uploading":
         return "waiting for its recording"
-    listed = client.request("GET", "/jobs", params={"limit": 100})["data"]
-    before = [
-        other
-        for other in listed
-        if other["status"] == "processing" and other["created_at"] < job["created_at"]
-    ]
-    behind = f", behind {len(before)} of your jobs" if before else ""
-    return f"waiting for its turn{behind}; jobs run while the machine is not busy with other work"
+    why = job.get("waiting") or "its turn has not come"
+    return f"waiting: {why}; jobs run while the machine is not busy with other work"
 
 
 def _show_chapters(service: ServiceClient, file: Path, fields: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Jobs: transcriptions of long recordings, and speech of long texts."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,6 +19,7 @@ from api.http.uploads import BINARY, MultipartForm, UploadLimits, form_schema, r
 from api.native.pronunciations import MAX_NAMED
 from api.native.speech import Ratio
 from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFormat, answer
+from api.services import SpeechServices
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
 from pipelines.accounts.authentication import Principal
@@ -70,6 +72,10 @@ class ShownJob(Shown):
         validation_alias="seconds", description="Seconds of audio processed so far."
     )
     created_at: datetime
+    waiting: str | None = Field(
+        default=None,
+        description="Why a job that is `processing` waits or makes no progress; else null.",
+    )
     estimated_completion: datetime | None
     finished_at: datetime | None
     error: str | None
@@ -224,7 +230,7 @@ async def transcribe_long(
             parts=fields.parts or 0,
             is_fetched=bool(fields.url),
         )
-    return _shown(job, speech.jobs.costs(job))
+    return await _shown(speech, job)
 
 
 @stt.put(
@@ -318,7 +324,7 @@ async def speak_long(
     )
     titles = [chapter.title for chapter in book.chapters]
     warnings = [*book.warnings, *language_warnings(book.chapters, voices)]
-    return _shown(job, speech.jobs.costs(job), titles=titles, warnings=warnings)
+    return await _shown(speech, job, titles=titles, warnings=warnings)
 
 
 @tts.post(
@@ -409,20 +415,27 @@ async def _voices(
 async def list_jobs(principal: PrincipalDep, speech: SpeechDep, query: Paged) -> Page[ShownJob]:
     """Jobs come newest first, without `received`, `audio_url` and `chapters`."""
     jobs, total = await speech.jobs.page(principal, query.page, query.limit)
-    return query.answer([_shown(job, speech.jobs.costs(job)) for job in jobs], total)
+    waits = await speech.jobs.waits(jobs)
+    return query.answer([_with_costs(speech, job, waits) for job in jobs], total)
 
 
 @router.get("/jobs/{job_id:uuid}", summary="Get a job")
 async def read_job(job_id: UUID, principal: PrincipalDep, speech: SpeechDep) -> ShownJob:
     row, received, url, chapters = await speech.jobs.get(principal, job_id)
-    return _shown(row, speech.jobs.costs(row), received=received, audio_url=url, chapters=chapters)
+    return await _shown(speech, row, received=received, audio_url=url, chapters=chapters)
 
 
-def _shown(job: Any, costs: tuple[int, int], **more: object) -> ShownJob:
-    """Returns a job with its price and what is held for it, both in micro-USD."""
-    cost, held = map(to_usd, costs)
-    amounts = {"cost": cost, "credit_held": held}
-    return ShownJob.model_validate(job).model_copy(update=amounts | (job.details or {}) | more)
+async def _shown(speech: SpeechServices, job: Any, **more: object) -> ShownJob:
+    return _with_costs(speech, job, await speech.jobs.waits([job]), **more)
+
+
+def _with_costs(
+    speech: SpeechServices, job: Any, waits: Mapping[UUID, str], **more: object
+) -> ShownJob:
+    """Returns a job with its price, what is held for it, and why it waits."""
+    cost, held = map(to_usd, speech.jobs.costs(job))
+    facts = {"cost": cost, "credit_held": held, "waiting": waits.get(job.id)}
+    return ShownJob.model_validate(job).model_copy(update=facts | (job.details or {}) | more)
 
 
 @router.delete("/jobs/{job_id:uuid}", summary="Cancel and delete a job")

@@ -1,4 +1,5 @@
-"""The schemas of `configs/transcription.yaml` (files) and `configs/listening.yaml` (live audio)."""
+"""The schemas of `configs/{transcription,subtitles}.yaml` (files) and `configs/listening.yaml`
+(live audio)."""
 
 from typing import Literal, Self
 
@@ -30,6 +31,13 @@ class TranscriptionConfig(StrictModel):
 def load_profiles() -> dict[ProfileName, DecodingProfile]:
     """Loads the profiles of `configs/transcription.yaml`."""
     return load_yaml(TranscriptionConfig, "transcription").profiles
+
+
+class SubtitleWords(StrictModel):
+    """Words that lines of subtitles keep with a neighbour: lower case, separated by spaces."""
+
+    belong_to_next: dict[str, str]  # by language
+    belong_to_previous: dict[str, str]
 
 
 class ProfanityConfig(StrictModel):

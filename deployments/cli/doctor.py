@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from configs import running
 from configs.environment import (
     DASHBOARD_PORT,
     SettingsError,
@@ -38,6 +39,7 @@ from deployments.cluster.readiness import local_url, readyz, report
 from deployments.cluster.serve_api import FAILED, failures
 from deployments.gpus.machine import GpuProblem, has_gpu_profile, usable_gpus
 from deployments.replicas.choice import chosen, is_here
+from models.figures import beside
 from models.weights.fetch import missing
 from models.weights.store import WeightStore
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
@@ -48,7 +50,6 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
-ELSEWHERE = "if your service uses other ports, set PORT and RAY_DASHBOARD_PORT to them"
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
@@ -88,8 +89,9 @@ def check_processor() -> str:
 
 def check_memory() -> str:
     if (free := free_bytes() / GB) < MEMORY_GB:
+        has, need = beside(free, MEMORY_GB, 1)
         raise Problem(
-            f"{free:.1f} GB are free, but all models use {MEMORY_GB:g} GB: remove models from "
+            f"{has} GB are free, but all models use {need} GB: remove models from "
             "serve_config.yaml, or end other programs (a running service takes memory, too)"
         )
     return f"{free:.1f} GB free"
@@ -121,9 +123,22 @@ def check_ports(settings: Settings, in_ray: Callable[[], Applications | None]) -
                 continue
             names = "HOST or PORT" if name == "PORT" else name
             remedy = f"set {names} to a free one"
-            raise Problem(f"{host}:{number}: {problem}; {remedy}, or {ELSEWHERE}")
+            raise Problem(f"{host}:{number}: {problem}; {remedy}; {elsewhere(settings)}")
         free.append(f"{number} free")
     return ", ".join(free)
+
+
+def elsewhere(settings: Settings) -> str:
+    """Say which service uses the data folder, and how to name another one."""
+    if url := running.find(settings.data_dir):
+        return (
+            f"the service of {settings.data_dir} runs at {url}: unset HOST and PORT, or set them to"
+            " its address"
+        )
+    return (
+        f"no service uses {settings.data_dir}: if yours uses another folder, set ANTIPHON_DATA; if "
+        "it was not begun by `make run` or `antiphon serve`, set PORT and RAY_DASHBOARD_PORT"
+    )
 
 
 def check_gpu() -> str:
@@ -162,8 +177,9 @@ def check_service(
     settings: Settings, ask: Callable[[], Answer | None], in_ray: Callable[[], Applications | None]
 ) -> str:
     answer, applications = ask(), in_ray()
-    if answer is None and applications is None:
-        return f"does not run at {local_url(settings)}; {ELSEWHERE}"
+    service_url = running.find(settings.data_dir) or local_url(settings)
+    if answer is None and (applications is None or service_url != local_url(settings)):
+        return f"does not run at {local_url(settings)}; {elsewhere(settings)}"
     status, body = answer or (0, {})
     if status != HTTPStatus.OK:
         state = f"/readyz is {status}: {body.get('message')}" if answer else "no gateway answers"
@@ -184,7 +200,7 @@ def check_service(
         problems.append("; ".join([*reasons, remedy]))
     if problems:
         raise Problem(f"degraded: {'. '.join(problems)}")
-    return "is ready"
+    return f"is ready at {local_url(settings)}"
 
 
 def check_weights() -> str:

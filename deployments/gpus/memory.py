@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deployments.gpus.machine import Gpu
+from models.figures import beside
 from models.registry import size_of
 from models.weights.store import WeightStore
 
@@ -30,8 +31,9 @@ def free_memory_problem(need_bytes: int, gpus: Sequence[Gpu]) -> str | None:
     share = need_bytes / len(gpus)
     for gpu in gpus:
         if gpu.total_bytes and gpu.free_bytes < share:
+            needs, free = beside(share / GB, gpu.free_bytes / GB, 1)
             return (
-                f"needs {share / GB:.1f} GB, and {gpu.free_bytes / GB:.1f} GB are free on {gpu};"
+                f"needs {needs} GB, and {free} GB are free on {gpu};"
                 " use a smaller model, or end what else uses that GPU (docs/gpu.md)"
             )
     return None

@@ -29,6 +29,7 @@ from deployments.rollout.check import (
 )
 from deployments.rollout.serve_config import Config, entries
 from models.errors import EngineError
+from models.figures import beside
 from models.registry import CHAT, KINDS, EngineKind, artefacts_of, files_of, size_of
 from models.weights.store import WeightStore
 
@@ -292,9 +293,10 @@ def memory_problem(config: Config, replicas: dict[str, int]) -> str | None:
     need = sum(_replica_bytes(config, replicas).values())
     if need <= (free := free_bytes()):
         return None
+    needs, has = beside(need / GIB, free / GIB, 1)
     return (
-        f"the weights of {', '.join(sorted(replicas))} need {need / GIB:.1f} GiB of memory beside"
-        f" what runs, and {free / GIB:.1f} GiB are free"
+        f"the weights of {', '.join(sorted(replicas))} need {needs} GiB of memory beside"
+        f" what runs, and {has} GiB are free"
     )
 
 
@@ -307,9 +309,10 @@ def memory_warning(config: Config, free: int) -> str | None:
     need = RAY_BYTES + sum(size + REPLICA_BYTES for size in replicas.values())
     if need <= free:
         return None
+    has, needs = beside(free / GB, need / GB, 1)
     return (
-        f"{free / GB:.1f} GB of memory are free, and the service with its models needs about"
-        f" {need / GB:.1f} GB: Ray may end processes. {FOR_MEMORY}"
+        f"{has} GB of memory are free, and the service with its models needs about"
+        f" {needs} GB: Ray may end processes. {FOR_MEMORY}"
     )
 
 

@@ -12,6 +12,7 @@ from deployments.gpus.memory import GB, needed_bytes
 from deployments.rollout.deploy import least_replicas, models_of
 from deployments.rollout.serve_config import Config
 from models.errors import EngineError
+from models.figures import beside
 from models.registry import EngineKind
 from models.weights.store import WeightStore
 
@@ -41,15 +42,16 @@ def gpu_problem(config: Config) -> str | None:
             continue
         needs[name] = need_bytes * max(1, least_replicas(entry))
         if (share_bytes := need_bytes / max(shares[name], 1)) > largest_bytes:
+            needed, largest = beside(share_bytes / GB, largest_bytes / GB, 1)
             return (
-                f"{name} needs {share_bytes / GB:.1f} GB of a GPU, and the largest one has"
-                f" {largest_bytes / GB:.1f} GB: {REMEDY}"
+                f"{name} needs {needed} GB of a GPU, and the largest one has {largest} GB: {REMEDY}"
             )
     if (need_bytes := sum(needs.values())) <= has_bytes:
         return None
+    needed, has = beside(need_bytes / GB, has_bytes / GB, 1)
     return (
-        f"{need_bytes / GB:.1f} GB of GPU memory are needed for {', '.join(needs)}, and there are"
-        f" {has_bytes / GB:.1f} GB on {', '.join(map(str, gpus))}: {REMEDY}"
+        f"{needed} GB of GPU memory are needed for {', '.join(needs)}, and there are {has} GB on"
+        f" {', '.join(map(str, gpus))}: {REMEDY}"
     )
 
 

@@ -1,10 +1,11 @@
 // Prints a chat's answer while the model writes it, and speaks it at the same time:
 // ANTIPHON_KEY=sk_… node docs/examples/chat.mjs answer.pcm    (16-bit mono at 24 kHz)
-// In a page, use a browser token as the key.
+// Needs Node 22, or Node 20 with --experimental-websocket. In a page, use a browser token as the key.
 import { createWriteStream } from "node:fs";
 
 if (!globalThis.WebSocket) {
-  console.error(`chat.mjs needs Node 22 or newer, which has WebSocket: this is ${process.version}`);
+  console.error(`Node ${process.version} has no WebSocket: use Node 22 or newer, or with Node 20:`);
+  console.error("node --experimental-websocket docs/examples/chat.mjs …");
   process.exit(1);
 }
 const service = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";

@@ -1,6 +1,8 @@
 // Speaks over /ws/tts and transcribes over /ws/stt: ANTIPHON_KEY=sk_… node docs/examples/live.mjs
+// Needs Node 22, or Node 20 with --experimental-websocket.
 if (!globalThis.WebSocket) {
-  console.error(`live.mjs needs Node 22 or newer, which has WebSocket: this is ${process.version}`);
+  console.error(`Node ${process.version} has no WebSocket: use Node 22 or newer, or with Node 20:`);
+  console.error("node --experimental-websocket docs/examples/live.mjs …");
   process.exit(1);
 }
 const url = process.env.ANTIPHON_URL ?? process.env.SERVICE ?? "http://127.0.0.1:8000";

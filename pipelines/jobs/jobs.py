@@ -1,7 +1,7 @@
 """Jobs of workspaces, which create, read and delete them: transcriptions of long recordings, speech
 of long texts, batches of chats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -31,6 +31,7 @@ from pipelines.billing.operation import Operation, made_at, place_of
 from pipelines.errors import InvalidRequest, NotFound, PlanRequired, StorageUnavailable
 from pipelines.jobs.documents.book import CHAPTERS, SpokenChapter
 from pipelines.jobs.queue import SERVICES, JobQueue, is_due
+from pipelines.jobs.waiting import reasons_to_wait
 from pipelines.storage.encryption import Encryption
 from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import check_room, plan_limits
@@ -154,6 +155,10 @@ class Jobs(JobQueue):
                 job.status = "processing"
 
         return await self._change_own(principal, job_id, keep)
+
+    async def waits(self, rows: Sequence[Job]) -> dict[UUID, str]:
+        """Says why jobs wait (`reasons_to_wait`), by their ids."""
+        return await self._database.read(reasons_to_wait, Job, rows, utc_now(), self._work)
 
     async def page(self, principal: Principal, page: int, limit: int) -> tuple[list[Job], int]:
         """Lists a page of the jobs that the key may use, newest first, and counts all of them."""

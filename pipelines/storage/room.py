@@ -11,6 +11,7 @@ from configs.schema.platform import PlanLimits, PlansConfig
 from db.accounts import Workspace
 from db.chats import bytes_of_chats
 from db.files import stored_bytes
+from models.figures import beside
 from pipelines.errors import StorageLimit, StorageUnavailable
 from pipelines.tasks import TtlCache
 from telemetry import metrics
@@ -85,9 +86,10 @@ class FreeSpace:
             metrics.volume_floor_bytes.labels(name).set(floor)
             few_files = volume.f_favail < volume.f_files * LEAST_FREE_SHARE
             if free < floor:
+                free_gb, floor_gb = beside(free / GB, floor / GB, 1)
                 low.append(
-                    f"{free / GB:.1f} GB are free on the volume of {name} ({folder}), and nothing"
-                    f" is stored below {floor / GB:.1f} GB: free some space, or set FREE_SPACE_MB"
+                    f"{free_gb} GB are free on the volume of {name} ({folder}), and nothing"
+                    f" is stored below {floor_gb} GB: free some space, or set FREE_SPACE_MB"
                 )
             elif few_files and self._floor_mb is None:
                 low.append(f"the volume of {name} ({folder}) has hardly any inodes left")

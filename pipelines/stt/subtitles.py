@@ -2,13 +2,17 @@
 paragraphs."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from html import escape
 from itertools import accumulate, takewhile, zip_longest
 from typing import TypeVar
 from unicodedata import east_asian_width
 
+from configs.load import load_yaml
+from configs.schema.transcription import SubtitleWords
 from models.stt.base import Word
 from pipelines.stt.formatting import separator_of
 from pipelines.text.segmentation import sentence_spans
@@ -16,6 +20,8 @@ from pipelines.text.segmentation import sentence_spans
 T = TypeVar("T")
 
 MAX_CUE_S = 6.0
+READABLE_S = 1.0  # a shorter cue is a flash
+MAX_LAG_S = 1.0  # by which a cue may begin late, so that the one before it can be read
 MIN_CUE_S = 0.1  # words may have no length, but a cue must
 LINE_COLUMNS = 42
 MAX_CUE_CHARACTERS = 2 * LINE_COLUMNS
@@ -48,66 +54,102 @@ Turns = Iterable[tuple[str | None, Sequence[Word]]]
 
 def to_srt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
     """Writes SubRip of words in a language (ISO 639-1). A cue has `most` characters at most, of
-    which wide ones count twice, unless a single word is longer."""
+    which wide ones count twice, unless a single word is longer. The speaker's label counts."""
+    labelled = [(f"{speaker}: " if speaker else "", words) for speaker, words in turns]
     return "".join(
         f"{number}\n{clock_time(cue.start, ',')} --> {clock_time(cue.end, ',')}\n"
-        f"{f'{cue.speaker}: ' if cue.speaker else ''}{cue.text}\n\n"
-        for number, cue in enumerate(_cues(turns, language, most), start=1)
+        f"{cue.speaker or ''}{cue.text}\n\n"
+        for number, cue in enumerate(_cues(labelled, language, most, _width), start=1)
     )
 
 
 def to_vtt(turns: Turns, language: str, most: int = MAX_CUE_CHARACTERS) -> str:
-    """Writes WebVTT like `to_srt`, with the speakers as voices."""
+    """Writes WebVTT like `to_srt`, with the speakers as voices, which players do not show."""
     cues = (
         f"{clock_time(cue.start, '.')} --> {clock_time(cue.end, '.')}\n"
         f"{f'<v {escape(cue.speaker)}>' if cue.speaker else ''}{escape(cue.text, quote=False)}\n\n"
-        for cue in _cues(turns, language, most)
+        for cue in _cues(turns, language, most, lambda _: 0)
     )
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _cues(turns: Turns, language: str, most: int) -> list[Cue]:
+def _cues(turns: Turns, language: str, most: int, label_columns: Callable[[str], int]) -> list[Cue]:
     """Lists the cues by their starts, as WebVTT asks: the turns of channels may overlap."""
     cues: list[Cue] = []
     for speaker, words in turns:
+        # A label of more than half a line would leave too little of it.
+        indent = min(label_columns(speaker or ""), LINE_COLUMNS // 2)
         phrases = cut(words, lambda phrase, word: _ends_phrase(phrase, word, language))
-        lines = [line for phrase in phrases for line in _fitting(phrase, language, most)]
+        if len(phrases) > 1 and phrases[-1][-1].end - phrases[-1][0].start < READABLE_S:
+            if phrases[-1][0].start - phrases[-2][-1].end <= MAX_PAUSE_S:
+                phrases[-2:] = [phrases[-2] + phrases[-1]]
+        lines = [line for phrase in phrases for line in _fitting(phrase, language, most, indent)]
         for line, following in zip_longest(lines, lines[1:]):
             start = line[0].start
             end = max(word.end for word in line)
             if following and start < following[0].start:
                 end = min(end, following[0].start)
-            text = _in_lines(line, language)
+            text = _in_lines(line, language, indent)
             cues.append(Cue(start, max(end, start + MIN_CUE_S), text, speaker))
-    return sorted(cues, key=lambda cue: cue.start)
+    return _readable(sorted(cues, key=lambda cue: cue.start))
+
+
+def _readable(cues: Sequence[Cue]) -> list[Cue]:
+    """Shows cues for READABLE_S. The next cue waits for this, but at most MAX_LAG_S."""
+    readable: list[Cue] = []
+    begin = 0.0
+    for cue, following in zip_longest(cues, cues[1:]):
+        start = max(cue.start, begin)
+        end = max(cue.end, start + READABLE_S)
+        if following is not None and cue.end <= following.start:
+            end = max(min(end, following.start + MAX_LAG_S), start + MIN_CUE_S)
+            begin = end
+        readable.append(replace(cue, start=start, end=end))
+    return sorted(readable, key=lambda cue: cue.start)
 
 
 def _ends_phrase(phrase: list[Word], word: Word, language: str) -> bool:
-    return word.start - phrase[-1].end > MAX_PAUSE_S or _ends_sentence(phrase, word, language)
+    """Whether a phrase ends before a word: at a pause, or a sentence that is no flash."""
+    if word.start - phrase[-1].end > MAX_PAUSE_S:
+        return True
+    is_readable = word.start - phrase[0].start >= READABLE_S
+    return is_readable and _ends_sentence(phrase, word, language)
 
 
-def _fitting(words: Sequence[Word], language: str, most: int) -> Iterator[Sequence[Word]]:
-    """Splits a phrase into parts of similar length that fit into a cue each."""
+def _fitting(
+    words: Sequence[Word], language: str, most: int, indent: int
+) -> Iterator[Sequence[Word]]:
+    """Splits a phrase into parts of similar length that fit into a cue each, behind an indent."""
     ends = _ends(words, language)
 
     def share(first: int, end: int) -> float:
         seconds = words[end - 1].end - words[first].start
-        return max(_columns(ends, first, end, language) / most, seconds / MAX_CUE_S)
+        columns = indent + _columns(ends, first, end, language)
+        return max(columns / most, seconds / MAX_CUE_S)
+
+    def fits(first: int, end: int) -> bool:
+        # The second line of a cue begins after the last word that fits into the first line.
+        space = LINE_COLUMNS - indent + len(separator_of(language))
+        second = min(bisect_right(ends, ends[first] + space, first + 1) - 1, end)
+        is_in_lines = _columns(ends, second, end, language) <= LINE_COLUMNS
+        return share(first, end) <= 1 and (is_in_lines or most != MAX_CUE_CHARACTERS)
 
     first = 0
-    while len(words) - first > 1 and (parts := math.ceil(share(first, len(words)))) > 1:
-        at = _split(words, ends, first, language, parts, lambda *part: share(*part) <= 1)
+    while len(words) - first > 1 and not fits(first, len(words)):
+        parts = max(math.ceil(share(first, len(words))), 2)
+        at = _split(words, ends, first, language, parts, fits)
         yield words[first:at]
         first = at
     yield words[first:]
 
 
-def _in_lines(words: Sequence[Word], language: str) -> str:
-    """Joins the words of a cue, in two lines if they are too long for one."""
+def _in_lines(words: Sequence[Word], language: str, indent: int) -> str:
+    """Joins the words of a cue, in two lines if they are too long for one behind the indent."""
     ends = _ends(words, language)
 
     def fits(first: int, end: int) -> bool:
-        return _columns(ends, first, end, language) <= LINE_COLUMNS
+        columns = _columns(ends, first, end, language)
+        return columns + (0 if first else indent) <= LINE_COLUMNS
 
     parts = [words]
     if len(words) > 1 and not fits(0, len(words)):
@@ -127,26 +169,38 @@ def _split(
 ) -> int:
     """Chooses where the first of `parts` parts of the words from `first` on ends. This part
     `fits`, is about as long as the others, and ends at a mark or pause if possible."""
-    is_spaced = bool(separator_of(language))
     near = range(first + 1, min(first + MOST_WORDS, len(words)))
     places = list(takewhile(lambda at: fits(first, at), near)) or [first + 1]
 
     def merit(at: int) -> float:
         is_too_long = parts == 2 and not fits(at, len(words))
         uneven = abs((ends[at] - ends[first]) * parts / (ends[-1] - ends[first]) - 1)
-        return _ease(words[at - 1], words[at], is_spaced=is_spaced) - uneven - is_too_long
+        return _ease(words[at - 1], words[at], language) - uneven - 2 * is_too_long
 
     return max(places, key=merit)
 
 
-def _ease(word: Word, following: Word, *, is_spaced: bool) -> float:
+@cache
+def _bound_words(language: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the words that belong to the word after them, and those that belong to the one before
+    them."""
+    words = load_yaml(SubtitleWords, "subtitles")
+    before = words.belong_to_next.get(language, "")
+    after = words.belong_to_previous.get(language, "")
+    return frozenset(before.split()), frozenset(after.split())
+
+
+def _ease(word: Word, following: Word, language: str) -> float:
     """Grades a line end after a word: the share of its length by which the line may be uneven."""
     last = word.word[-1:]
     first = following.word[:1]
-    if not is_spaced and (last.isdigit() or last in _NO_END or first in _NO_START):
+    if not separator_of(language) and (last.isdigit() or last in _NO_END or first in _NO_START):
         return -1.0
     if last in _MARKS:
         return 0.8
+    to_next, to_previous = _bound_words(language)
+    if word.word.lower() in to_next or following.word.lower().rstrip(_NO_START) in to_previous:
+        return -0.6
     if following.start - word.end >= SHORT_PAUSE_S:
         return 0.4
     # A Japanese phrase usually begins with another letter and ends with hiragana.
@@ -157,15 +211,15 @@ def _is_hiragana(letter: str) -> bool:
     return "\u3041" <= letter <= "\u309f"
 
 
+def _width(text: str) -> int:
+    """Returns the columns of a text; Chinese, Japanese and Korean letters take two."""
+    return sum(2 if east_asian_width(letter) in "FW" else 1 for letter in text)
+
+
 def _ends(words: Sequence[Word], language: str) -> list[int]:
-    """Returns 0, and the column after each word and its separator; computed once for a phrase.
-    Chinese, Japanese and Korean letters take two columns."""
+    """Returns 0, and the column after each word and its separator; computed once for a phrase."""
     separator = separator_of(language)
-    widths = (
-        sum(2 if east_asian_width(letter) in "FW" else 1 for letter in word.word + separator)
-        for word in words
-    )
-    return list(accumulate(widths, initial=0))
+    return list(accumulate((_width(word.word + separator) for word in words), initial=0))
 
 
 def _columns(ends: Sequence[int], first: int, end: int, language: str) -> int:

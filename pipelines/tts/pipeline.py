@@ -14,6 +14,7 @@ from configs.schema.voices import VoicesConfig
 from models.audio import AudioChunk
 from models.errors import EngineLost, UnknownVoice
 from models.fairness.scheduling import DeadlineScheduler
+from models.figures import beside
 from models.scripts import letters_outside
 from models.tts.base import PackRef, SynthesisRequest
 from models.watermark.base import Watermark
@@ -220,9 +221,10 @@ class SpeechPipeline:
             return round(letters)
         # The length of the text after that is estimated.
         minutes = letters * characters / max(read, 1) / LETTERS_PER_S / speed / 60
+        expected, allowed = beside(minutes, longest_s / 60)
         raise InvalidRequest(
-            f"text: its speech would last about {minutes:.1f} min, and at most "
-            f"{longest_s / 60:.0f} min are allowed: send it in parts"
+            f"text: its speech would last about {expected} min, and at most "
+            f"{allowed} min are allowed: send it in parts"
         )
 
     def _longest_of(self, request: SpeechRequest) -> float:

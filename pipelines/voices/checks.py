@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from configs.schema.voices import SampleRules
 from models.audio import Pcm, float_to_pcm16
 from models.fairness.shares import Owner
+from models.figures import beside
 from models.speaker.base import Embeddings, SpeakerEncoder, mean_embedding
 from models.vad.base import VAD_SAMPLE_RATE, VADEngine
 from pipelines.audio.decode.decoder import AudioDecoder, DecodedAudio, head_of, sniff
@@ -40,6 +41,7 @@ PITCH_S = 30.0  # speech of each file for the pitch
 OPENING_S = 30.0
 LEAST_SPEECH = 3 * VAD_SAMPLE_RATE  # samples on a channel that has a speaker
 LEAK_DB = 20.0  # level by which a channel is below the other that only repeats it
+HEARD_S = 1.0  # speech whose treble can be measured
 CUT_HZ = 24_000  # sample rate of recordings that are cut
 SEVERAL_SPEAKERS = "files: {!r} seems to hold more than one speaker; all files must be of one"
 
@@ -217,16 +219,27 @@ class SampleChecker:
         rules, name = self.rules, file.name
         probabilities, is_speech, speech = self._find_speech(pcm)
         share = len(speech) / len(pcm)
-        if share < rules.min_speech_share:
+        least_treble = None if file.is_kept else rules.min_treble_db
+        has_speech = len(speech) >= HEARD_S * VAD_SAMPLE_RATE
+        # First, since the detector also finds less speech in the band of telephones.
+        if least_treble is not None and has_speech and treble_db(speech) < least_treble:
             raise InvalidAudio(
-                f"files: {name!r} holds too little speech: {share:.0%}, and at least "
-                f"{rules.min_speech_share:.0%} of its length is needed"
+                f"files: {name!r} is of telephone quality: it has no sound above {TELEPHONE_HZ} Hz,"
+                " and a voice made from it would be muffled. Converting it does not help: record "
+                "the speaker again with a microphone, at 16 kHz and 24 kbit/s or more"
+            )
+        if share < rules.min_speech_share:
+            percent, least = beside(100 * share, 100 * rules.min_speech_share)
+            raise InvalidAudio(
+                f"files: {name!r} holds too little speech: {percent}%, and at least {least}% of "
+                "its length is needed"
             )
         level = level_dbfs(speech)
         if level < rules.min_level_dbfs:
+            loudness, least = beside(level, rules.min_level_dbfs)
             raise InvalidAudio(
-                f"files: {name!r} is too quiet: its speech is at {level:.0f} dBFS, and at least "
-                f"{rules.min_level_dbfs:g} are needed; record it nearer to the microphone"
+                f"files: {name!r} is too quiet: its speech is at {loudness} dBFS, and at least "
+                f"{least} are needed; record it nearer to the microphone"
             )
         clipped = clipped_share(pcm)
         if clipped > rules.max_clipped_share:
@@ -236,15 +249,10 @@ class SampleChecker:
             )
         snr = snr_db(pcm, probabilities, is_speech, self.vad.capabilities.frame_samples)
         if snr < rules.min_snr_db:
+            ratio, least = beside(snr, rules.min_snr_db)
             raise InvalidAudio(
-                f"files: {name!r} is too noisy: its speech is {snr:.0f} dB above the noise, and "
-                f"{rules.min_snr_db:g} are needed"
-            )
-        least = None if file.is_kept else rules.min_treble_db
-        if least is not None and treble_db(speech) < least:
-            raise InvalidAudio(
-                f"files: {name!r} has no sound above {TELEPHONE_HZ} Hz, like a telephone call, and "
-                "a voice made from it would be muffled; record it at 16 kHz and 24 kbit/s or more"
+                f"files: {name!r} is too noisy: its speech is {ratio} dB above the noise, and "
+                f"{least} are needed"
             )
         sample = Sample(file, media_type, audio.duration_s, share, snr, level, clipped)
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from models.audio import Pcm, pcm16_to_float
+from models.figures import beside
 from models.speaker.base import SPEAKER_SAMPLE_RATE
 from models.speaker.mel import mel_centres_hz
 from pipelines.voices.fitting.features import at_level
@@ -159,8 +160,9 @@ class FailedFit:
 
 
 def too_unlike(similarity: float, floor: float, report: VoiceReport) -> FailedFit:
+    likeness, least = beside(similarity, floor, 2)
     reason = (
-        f"the similarity to the recordings is only {similarity:.2f}, and {floor:g} is needed; "
+        f"the similarity to the recordings is only {likeness}, and {least} is needed; "
         "longer and cleaner recordings may help"
     )
     return FailedFit(TOO_UNLIKE, reason, report)

@@ -40,6 +40,7 @@ from pipelines.errors import (
     VoiceNotReady,
 )
 from pipelines.jobs.leases import HOLD
+from pipelines.jobs.waiting import reasons_to_wait
 from pipelines.ports import STTModel
 from pipelines.storage.files import Files, keep_files
 from pipelines.storage.room import plan_limits
@@ -200,6 +201,10 @@ class CustomVoices:
             voices.voices_page, mine, page, limit, status, codes, version_of
         )
         return [(row, owner if row.workspace_id != mine else None) for row, owner in rows], total
+
+    async def waits(self, rows: Sequence[Voice]) -> dict[UUID, str]:
+        """Say why voices wait (`reasons_to_wait`), by their ids."""
+        return await self.database.read(reasons_to_wait, Voice, rows, utc_now(), self._work)
 
     async def get(self, principal: Principal, voice_id: str) -> Voice:
         """Get a voice. Raises VoiceNotFound."""

@@ -49,18 +49,23 @@ class CustomVoice(BaseModel):
         description="Similarity to held-out recordings; 1 is the same speaker."
     )
     reason: str | None = Field(description="Why the build failed.")
+    waiting: str | None = Field(
+        default=None,
+        description="Why a voice waits, in answers of `GET`; null while it is built.",
+    )
     preview_at: Moment | None = Field(description="When `GET /voices/{id}/preview` last changed.")
     version_of: str | None = Field(description="Voice that this version replaces if it is better.")
     owner: str | None = Field(description="Workspace that shares the voice; null if own.")
     is_imported: bool
 
 
-def custom_voice(voice: Voice, owner: str | None = None) -> CustomVoice:
+def custom_voice(voice: Voice, owner: str | None = None, waiting: str | None = None) -> CustomVoice:
     fields = {
         "id": str(voice.id),
         "is_custom": True,
         "is_imported": voice.imported is not None,
         "owner": owner,
+        "waiting": waiting,
         "preview_at": voice.preview_at and iso_moment(voice.preview_at),
         "version_of": voice.version_of and str(voice.version_of),
         "created_at": iso_moment(voice.created_at),

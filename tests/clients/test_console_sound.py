@@ -102,6 +102,50 @@ def test_a_microphone_that_is_lost_is_said_and_closed(
     assert run(signed_in, "all('.take').length") == takes
 
 
+# What a browser reports when it gives no microphone, and what the console then says to do.
+REFUSALS = [
+    ("NotAllowedError", "Permission denied", "icon left of the address"),
+    (
+        "NotAllowedError",
+        "The request is not allowed",
+        "Settings for This Website",
+    ),
+    ("NotAllowedError", "Permission dismissed", "Try again, and choose Allow"),
+    ("NotAllowedError", "Permission denied by system", "Allow your browser there"),
+    ("SecurityError", "Blocked by a policy", "icon left of the address"),
+    ("NotFoundError", "Requested device not found", "Connect a microphone"),
+    ("NotReadableError", "Device in use", "Close it, then try again"),
+    ("TypeError", "no reason", "cannot open the microphone: no reason"),
+]
+
+
+def test_each_refusal_of_a_permission_says_what_to_do(signed_in: Page) -> None:
+    for panel, start, _, _ in RECORDERS:
+        go(signed_in, panel)
+        for name, message, remedy in REFUSALS:
+            error = "TypeError(message)" if name == "TypeError" else "DOMException(message, name)"
+            refuse = f"navigator.mediaDevices.getUserMedia = async () => {{ throw new {error}; }}"
+            signed_in.call(f"((name, message) => {{ {refuse}; }})", name, message)
+            press(signed_in, start)
+            wait_until(signed_in, f"failed().includes({remedy!r})")
+            wait_until(signed_in, f"button('{start}')")
+    signed_in.call(
+        """(() => {
+            navigator.clipboard.writeText = async () => {
+                throw new DOMException('', 'NotAllowedError');
+            };
+            document.execCommand = () => false;
+        })"""
+    )
+    go(signed_in, "account/webhooks")
+    press(signed_in, "Add a webhook")
+    press(signed_in, "Copy")
+    wait_until(
+        signed_in,
+        "document.getElementById('announcer')?.textContent.startsWith('Not copied: the browser')",
+    )
+
+
 def test_sound_that_the_browser_pauses_goes_on_after_a_click(signed_in: Page) -> None:
     signed_in.call(KEEP_SOUND)
     signed_in.call(WITHOUT_AUTOPLAY)

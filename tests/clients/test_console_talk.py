@@ -140,5 +140,5 @@ def test_a_user_who_allows_no_microphone_reads_why(
         permission = {"name": "microphone"}
         page.command("Browser.setPermission", permission=permission, setting="denied")
         talk(page, tone_server.key)
-        assert "Allow it with the icon" in wait_until(page, "failed()")
+        assert "Chrome and Edge: click the icon left of" in wait_until(page, "failed()")
         wait_until(page, IDLE)

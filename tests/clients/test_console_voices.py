@@ -1,10 +1,12 @@
 """Custom voices on the console, in Chromium."""
 
+import base64
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
+from models.audio import float_to_pcm16, resample
 from tests.api.local_server import Server, local_settings, serve_services
 from tests.api.local_services import local_services
 from tests.clients.browser import Browser
@@ -19,7 +21,8 @@ from tests.clients.console_page import (
     sign_out,
     wait_until,
 )
-from tests.pipelines.voices.recordings import good_files
+from tests.hostile.audio_files import wav
+from tests.pipelines.voices.recordings import RATE, called, good_files, recording
 
 # Adds recordings of a tone that swells, as files that were chosen.
 ADD = """((...lengths) => {
@@ -143,6 +146,42 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "failed().includes('at least 120 are needed')")
         posted = run(page, "requests.filter((one) => one.startsWith('POST')).length")
         assert posted == 0
+
+
+# Adds files, given in base64.
+ADD_FILES = """((...contents) => {
+    const files = new DataTransfer();
+    contents.forEach((content, at) => {
+        const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
+        files.items.add(new File([bytes], `${at}.wav`, {type: 'audio/wav'}));
+    });
+    const input = document.querySelector('.voices input[type=file]');
+    input.files = files.files;
+    input.dispatchEvent(new Event('change'));
+})"""
+
+
+def test_the_page_judges_a_recording_of_a_call_as_the_service_does(
+    tone_server: Server, browser: Browser
+) -> None:
+    speech = recording(4, 12)
+    call = called(speech)
+    stored = [
+        (call, RATE),
+        (resample(call, RATE, 24_000), 24_000),
+        (resample(call, RATE, 8000), 8000),
+        (speech, RATE),
+        (resample(speech, RATE, 24_000), 24_000),
+    ]
+    files = [wav(float_to_pcm16(pcm), rate=rate) for pcm, rate in stored]
+    with browser.open(tone_server.url, "console") as page:
+        enter(page, tone_server.key)
+        go(page, "voices")
+        page.call(ADD_FILES, *(base64.b64encode(file).decode() for file in files))
+        wait_until(page, "all('.guidance').filter((one) => one.textContent).length === 5")
+        told = run(page, "all('.guidance').map((one) => one.textContent)")
+    assert ["of telephone quality" in text for text in told] == [True] * 3 + [False] * 2
+    assert all("good so far" in text for text in told[3:])
 
 
 def test_what_changes_during_an_upload_is_kept_for_the_next_voice(

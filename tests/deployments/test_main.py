@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import sqlite3
@@ -22,7 +23,8 @@ import ray
 import yaml
 from ray import serve
 
-from configs.settings import DATABASE, OWNER, PROJECT_DIR, load_settings
+from configs import running
+from configs.settings import DATABASE, OWNER, PROJECT_DIR, load_settings, setting_names
 from db.database import make_engine
 from db.errors import DatabaseUnavailable
 from deployments import main as program
@@ -134,6 +136,67 @@ def test_a_start_on_a_port_in_use_is_refused(tmp_path: Path, taken_port: int, mo
     assert (status, output) == (1, "")
     assert errors.startswith(f"RAY_DASHBOARD_PORT is {taken_port}, where nothing"), errors
     assert errors.endswith("; set RAY_DASHBOARD_PORT to a free port\n"), errors
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from configs import running
+folder = running.take(Path(sys.argv[1]), "http://127.0.0.1:8123")
+print("taken", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_second_service_on_a_data_folder_waits_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(running, "WAIT_S", 0.2)
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=PROJECT_DIR, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"taken\n"
+        tmp_path.chmod(0o700)
+        status, output, errors = run_program(tmp_path)
+        assert (status, output) == (1, "")
+        assert errors == (
+            f"ANTIPHON_DATA: the service at http://127.0.0.1:8123 (process {holder.pid}) uses the"
+            f" folder {str(tmp_path)!r}: stop it, or set ANTIPHON_DATA to another folder\n"
+        )
+        assert running.take(tmp_path, "http://127.0.0.1:8124", may_share=True) is None
+        assert running.find(tmp_path) == "http://127.0.0.1:8123"
+        holder.kill()
+    assert running.find(tmp_path) is None
+    with running.take(tmp_path, "http://127.0.0.1:8124") or pytest.fail("taken"):
+        assert running.find(tmp_path) == "http://127.0.0.1:8124"
+
+
+def test_commands_to_copy_carry_what_the_user_has_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = {
+        "ANTIPHON_DATA": str(tmp_path),
+        "HOST": "0.0.0.0",
+        "PORT": "8123",
+        "RAY_DASHBOARD_PORT": "8300",
+        "PUBLIC_URL": "https://speech.example",
+        "TRUSTED_PROXIES": "10.0.0.0/8, 10.1.0.0/16",
+    }
+    secrets = {"DATABASE_URL": "postgresql://u:canary@db/x", "ANTIPHON_KEY_PEPPER": "canary" * 9}
+    starts = {"PROFILE": "gpu", "SIGN_UP": "closed", "WYOMING_KEY": "canary", "WEBRTC": "on"}
+    for name, value in (values | secrets | starts).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(OWNER, "1")
+    monkeypatch.setenv("ANTIPHON_KEY", "canary")
+    for command, given in (
+        (program.operator_command("doctor"), values),
+        (" ".join(program.own_variables(setting_names())), values | starts),
+    ):
+        assert "canary" not in command and OWNER not in command
+        words = shlex.split(command) if command.startswith("env ") else command
+        for name, value in given.items():
+            assert f"{name}={'...' if name == 'WYOMING_KEY' else value}" in words
+        for name in secrets:
+            assert f"{name}=..." in words
 
 
 @pytest.mark.parametrize("text", [None, "[]", "applications: ["])
@@ -268,7 +331,7 @@ def test_each_start_for_this_machine_alone_links_on_a_terminal(
             assert "export ANTIPHON_URL=http://127.0.0.1:8123\n" in output
             consoles += re.findall(r"^  Console    (.+)$", output, re.MULTILINE)
             assert ("once, within 10 minutes" in output) == (is_alone and is_terminal)
-            command = rf"env ANTIPHON_DATA={tmp_path} HOST={host} PORT=8123 \S*antiphon "
+            command = rf"env ANTIPHON_DATA={tmp_path} HOST={host} PORT=8123 RAY\S+ \S*antiphon "
             assert bool(re.search(f"{command}login-link", output)) == (is_alone and not is_terminal)
             assert bool(re.search(f"{command}set-password --new-email", output)) == (not is_alone)
     links = consoles[2::4]
@@ -337,7 +400,7 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
 ) -> None:
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     config = read_config(PROJECT_DIR / "configs" / "serve_gpu.yaml")
-    show_notes(config, 64 * GB, load_settings())
+    show_notes(config, 64 * GB)
     assert "  Chat       svc/slm-3b-int4, by HuggingFaceTB" in capsys.readouterr().out
     [chat] = [
         entry
@@ -349,7 +412,7 @@ def test_notes_of_chat_models_are_printed_and_none_ends_the_start(
     broken.write_text("engine: [")
     for wrong in ({"model": "llm/none"}, {"model": str(broken)}, {"modle": "x"}, None):
         chat["user_config"] = wrong
-        show_notes(config, 64 * GB, load_settings())
+        show_notes(config, 64 * GB)
     assert not capsys.readouterr().out
 
 

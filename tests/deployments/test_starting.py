@@ -107,6 +107,30 @@ def test_a_model_that_cannot_load_at_the_start_takes_only_itself_out(service: Se
 
 
 @pytest.mark.slow
+def test_the_data_folder_alone_leads_to_its_service(service: Service) -> None:
+    environment = {**os.environ, "ANTIPHON_DATA": str(service.data)}
+    for name in ("HOST", "PORT", "RAY_DASHBOARD_PORT"):
+        environment.pop(name, None)
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=PROJECT_DIR,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    checked = run("deployments.cli.main", "doctor").stdout
+    assert f"the service answers on {service.url.rpartition(':')[2]}" in checked
+    assert "does not run" not in checked and "Chat" in checked
+    second = run("deployments.main")
+    assert second.returncode == 1 and f"the service at {service.url} (process" in second.stderr
+    assert speaks(service)
+
+
+@pytest.mark.slow
 def test_broken_files_change_nothing_and_a_failed_swap_is_seen_everywhere(
     service: Service, variables: dict[str, str], folder: Path
 ) -> None:

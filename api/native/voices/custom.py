@@ -270,7 +270,9 @@ async def list_voices(
         language=query.language,
         version_of=query.version_of,
     )
-    return query.answer([custom_voice(voice, owner) for voice, owner in listed], total)
+    waits = await voices.custom.waits([voice for voice, _ in listed])
+    shown = [custom_voice(voice, owner, waits.get(voice.id)) for voice, owner in listed]
+    return query.answer(shown, total)
 
 
 class VoiceLanguages(BaseModel):
@@ -286,7 +288,9 @@ async def list_voice_languages(voices: VoicesDep) -> VoiceLanguages:
 
 @router.get("/voices/{voice_id}", summary="Get a custom voice")
 async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> CustomVoice:
-    return custom_voice(await voices.custom.get(principal, voice_id))
+    voice = await voices.custom.get(principal, voice_id)
+    waits = await voices.custom.waits([voice])
+    return custom_voice(voice, waiting=waits.get(voice.id))
 
 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")

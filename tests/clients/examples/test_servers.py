@@ -140,6 +140,15 @@ def test_a_program_without_what_it_needs_shows_its_usage(name: str) -> None:
     assert re.fullmatch(rf"usage: .*{re.escape(name)}.*\n", done.stderr)
 
 
+@pytest.mark.parametrize("name", ["chat.mjs", "live.mjs"])
+def test_a_node_without_sockets_is_told_its_option(name: str) -> None:
+    node, option = interpreter(name)
+    command = [node, option.replace("--", "--no-"), str(EXAMPLES / name)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"\nnode {option} docs/examples/{name}" in done.stderr
+
+
 def test_the_programs_of_the_first_page_speak_listen_and_chat(
     tone_server: Server, tmp_path: Path
 ) -> None:

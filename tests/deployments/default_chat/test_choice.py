@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from configs.settings import PROJECT_DIR, load_settings
+from configs.settings import PROJECT_DIR
 from deployments import main as program
 from deployments.default_chat.choice import resolved
 from deployments.main import show_notes
@@ -93,7 +93,7 @@ def test_a_model_that_the_operator_names_is_kept(
     entry(config, "Chat")["user_config"] = {"model": "llm/qwen3_8b"}
     monkeypatch.setenv("CHAT_MODEL", MIDDLE)
     assert resolved(config) == config
-    show_notes(config, 64 * GB, load_settings())
+    show_notes(config, 64 * GB)
     assert "CHAT_MODEL is not used: Chat names its model" in capsys.readouterr().out
 
 
@@ -101,7 +101,7 @@ def test_the_start_names_what_answers_what_comes_and_what_is_better(
     here: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     here.remove(LARGE)
-    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB, load_settings())
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB)
     first, second, third, fourth = capsys.readouterr().out.splitlines()
     assert first.startswith("  Chat       svc/slm-0.5b-q4: 0.5 billion")
     assert second == "  Chat       svc/slm-1.5b-q4 will answer after its download"
@@ -110,7 +110,9 @@ def test_the_start_names_what_answers_what_comes_and_what_is_better(
 
 
 def better_command(model: str) -> str:
-    return f"ANTIPHON_DATA={os.environ['ANTIPHON_DATA']} PORT=8123 CHAT_MODEL={model} make run"
+    names = ("ANTIPHON_DATA", "PORT", "RAY_DASHBOARD_PORT")
+    variables = " ".join(f"{name}={os.environ[name]}" for name in names)
+    return f"{variables} CHAT_MODEL={model} make run"
 
 
 def test_the_start_names_first_better_models_that_are_on_the_disk(
@@ -118,14 +120,14 @@ def test_the_start_names_first_better_models_that_are_on_the_disk(
 ) -> None:
     here |= {"llm/qwen3_8b"}
     monkeypatch.setenv("CHAT_MODEL", MIDDLE)
-    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB, load_settings())
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB)
     _, *lines = capsys.readouterr().out.splitlines()
     named = [(LARGE, "and on this machine"), ("llm/qwen3_8b", "and on this machine")]
     named += [("llm/qwen3_4b", "if it can be downloaded")]
     expected = [f"Better, {where}: {better_command(model)}" for model, where in named]
     assert [line.strip() for line in lines] == expected
     monkeypatch.setenv("CHAT_MODEL", "llm/qwen3_8b")  # the best
-    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB, load_settings())
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), 64 * GB)
     assert "Better" not in capsys.readouterr().out
 
 
@@ -140,9 +142,7 @@ def test_only_better_models_that_fit_are_named(
     better: str,
 ) -> None:
     monkeypatch.setattr(choice, "free_bytes", lambda: free_gb * GB)
-    show_notes(
-        resolved(read_config(PROJECT_DIR / "serve_config.yaml")), free_gb * GB, load_settings()
-    )
+    show_notes(resolved(read_config(PROJECT_DIR / "serve_config.yaml")), free_gb * GB)
     notes = capsys.readouterr().out
     assert " ".join(re.findall(r"CHAT_MODEL=(\S+)", notes)) == better
     reason = f"Chosen because only {free_gb}.0 GB of memory were free"

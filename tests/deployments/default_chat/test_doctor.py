@@ -1,6 +1,7 @@
 """What `antiphon doctor` says of the running service."""
 
 import logging
+import os
 import re
 import socket
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from configs.settings import Settings, load_settings
+from configs import running
+from configs.settings import DATABASE, Settings, load_settings
 from deployments.cli import doctor
 from deployments.cli.doctor import Problem, check_chat, check_ports, check_service, check_storage
+from deployments.cluster.readiness import local_url
 from tests.servers import free_port
 
 
@@ -79,7 +82,7 @@ LOADING = (503, {"message": "not ready: STT"})
 @pytest.mark.parametrize(
     ("answer", "in_ray", "line"),
     [
-        (None, None, "does not run at http.*; if your service uses other ports, set"),
+        (None, None, "does not run at http.*; no service uses .*set ANTIPHON_DATA; if"),
         (None, {}, "is starting: no gateway answers"),
         (
             LOADING,
@@ -111,6 +114,26 @@ def test_the_doctor_tells_a_start_from_a_failure_and_names_memory(
     assert ("; Ray has ended 8 processes" in found()) == is_running
 
 
+def test_commands_find_the_service_of_the_data_folder(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_DASHBOARD_PORT", "1234")
+    url = local_url(settings)
+    with running.take(settings.data_dir, url) or pytest.fail("taken"):
+        for name in ("PORT", "RAY_DASHBOARD_PORT"):
+            monkeypatch.delenv(name)
+        settings.data_dir.joinpath(DATABASE).touch()
+        found = load_settings(new=False)
+        assert local_url(found) == url and os.environ["RAY_DASHBOARD_PORT"] == "1234"
+        monkeypatch.setenv("PORT", str(free_port()))
+        other = load_settings(new=False)
+        line = check_service(other, lambda: None, lambda: {"gateway": application("RUNNING")})
+        assert line.startswith(f"does not run at {local_url(other)}; the service of ")
+        assert f"runs at {url}: unset HOST and PORT" in line
+    monkeypatch.delenv("PORT")
+    assert load_settings(new=False).port == 8000  # nothing is left of a service that has ended
+
+
 def test_the_doctor_knows_a_dashboard_port_of_its_own_ray(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +142,7 @@ def test_the_doctor_knows_a_dashboard_port_of_its_own_ray(
         monkeypatch.setenv("RAY_DASHBOARD_PORT", str(number))
         own = check_ports(settings, dict)
         assert own.endswith(f"free, {number} is used by the Ray of this service")
-        with pytest.raises(Problem, match="; set RAY_DASHBOARD_PORT to .* if your"):
+        with pytest.raises(Problem, match="; set RAY_DASHBOARD_PORT to .*; no service uses"):
             check_ports(settings, lambda: None)
 
 
@@ -141,7 +164,8 @@ def test_the_doctor_asks_the_service_for_its_readiness_once(
     with pytest.raises(SystemExit):
         doctor.main.main([])
     lines = capsys.readouterr().out
-    assert "service    is ready" in lines and "chat       svc/a answers" in lines
+    assert f"service    is ready at {local_url(settings)}" in lines
+    assert "chat       svc/a answers" in lines
     assert len(asked) == 1
 
 

@@ -18,7 +18,7 @@ WORDS = [
 def test_cues_are_numbered_break_at_sentences_and_are_escaped() -> None:
     assert to_srt([(None, WORDS)], "en") == (
         "1\n00:00:00,500 --> 00:00:01,500\nHello <world>.\n\n"
-        "2\n01:01:01,000 --> 01:01:01,500\nAgain\n\n"
+        "2\n01:01:01,000 --> 01:01:02,000\nAgain\n\n"
     )
     assert to_vtt([(None, WORDS)], "en").startswith(
         "WEBVTT\n\n00:00:00.500 --> 00:00:01.500\nHello &lt;world&gt;.\n\n"
@@ -39,7 +39,7 @@ def test_words_of_languages_without_spaces_are_joined_directly() -> None:
 def test_no_cue_mixes_speakers() -> None:
     turns = [("A", [Word("Hello", 0.0, 0.5, 0.9)]), ("B", [Word("you", 0.6, 1.0, 0.9)])]
     assert to_srt(turns, "en") == (
-        "1\n00:00:00,000 --> 00:00:00,500\nA: Hello\n\n2\n00:00:00,600 --> 00:00:01,000\nB: you\n\n"
+        "1\n00:00:00,000 --> 00:00:01,000\nA: Hello\n\n2\n00:00:01,000 --> 00:00:02,000\nB: you\n\n"
     )
     assert "<v A>Hello\n" in to_vtt(turns, "en")
 
@@ -69,8 +69,11 @@ def test_abbreviations_end_no_sentence_and_quoted_sentences_end(
 ) -> None:
     is_spaced = language != "zh"
     parts = [sentence.split() if is_spaced else [sentence] for sentence in sentences]
-    texts = [word for part in parts for word in part]
-    words = [Word(text, at / 10, at / 10 + 0.1, 0.9) for at, text in enumerate(texts)]
+    words = [
+        Word(text, 2 * number + at / len(part), 2 * number + (at + 1) / len(part), 0.9)
+        for number, part in enumerate(parts)
+        for at, text in enumerate(part)
+    ]
     assert [[word.word for word in part] for part in sentences_of(words, language)] == parts
     assert [part for group in paragraphs_of(words, language) for part in group] == sentences_of(
         words, language
@@ -128,6 +131,74 @@ def test_lines_fit_the_screen_and_break_at_marks_or_between_words(text: str, lan
     assert not any(line[-1].isdigit() for line in lines[:-1])
     assert any(line[-1] in ",、，" for line in lines[:-1])
     assert (" " if language == "en" else "").join(lines) == text
+
+
+BOUND = {
+    "en": (ENGLISH + " at the end of the day", "the in to a of and at When"),
+    "de": (
+        "Wir haben den Weg durch den Wald genommen und sind mit dem Hund zum See gegangen",
+        "den durch dem zum mit und",
+    ),
+    "fr": (
+        "Nous avons pris le chemin de la forêt et nous sommes allés avec le chien au lac",
+        "le de la et avec au",
+    ),
+    "pl": (
+        "Poszliśmy drogą przez las i doszliśmy razem z psem do jeziora za wsią i do domu",
+        "z do przez za i",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", BOUND)
+@pytest.mark.parametrize(
+    "speaker", [None, "A", "Speaker 1", "王小明", "The woman with the long name"]
+)
+def test_lines_count_the_label_and_keep_words_together(language: str, speaker: str | None) -> None:
+    text, bound = BOUND[language]
+    pieces = f"{text}, {text}".split()
+    words = [Word(piece, at / 5, (at + 1) / 5, 0.9) for at, piece in enumerate(pieces)]
+    shown = [cue.split("\n")[2:] for cue in to_srt([(speaker, words)], language).split("\n\n")[:-1]]
+    wide = sum(2 if letter > "⺀" else 1 for letter in speaker or "")
+    for cue in shown:
+        assert len(cue) <= 2
+        if speaker:
+            assert cue[0].startswith(f"{speaker}: ")
+            cue[0] = "·" * min(wide + 2, 21) + cue[0].removeprefix(f"{speaker}: ")
+        assert max(map(len, cue)) <= 42, cue
+        bound_words = rf"((?: (?:{'|'.join(bound.split())}))+)$"
+        assert not re.search(bound_words, cue[-1]), cue
+        if parted := re.search(bound_words, cue[0]):  # a break before them would not fit
+            assert len(f"{parted[1].lstrip()} {cue[-1]}") > 42, cue
+    spoken = re.sub(r"<v [^>]+>", "", to_vtt([(speaker, words)], language)).split("\n\n")[1:-1]
+    assert all(len(line) <= 42 for cue in spoken for line in cue.split("\n")[1:])
+    assert speaker is None or len(spoken) <= len(shown)  # players do not show the voices
+
+
+def test_a_short_cue_joins_its_sentence_or_stays_for_a_second() -> None:
+    def said(text: str, start: float, word_s: float = 0.3) -> list[Word]:
+        return [
+            Word(word, start + at * word_s, start + (at + 1) * word_s, 0.9)
+            for at, word in enumerate(text.split())
+        ]
+
+    turns = [
+        ("A", [*said("Yes. We went home at last.", 0), *said("Right.", 1.9)]),
+        ("B", said("Oh.", 2.3)),
+        ("A", said("And then we slept until noon.", 2.6)),
+        *(("BA"[at % 2], said("No.", 5 + 0.3 * at)) for at in range(4)),
+    ]
+    cues = to_srt(turns, "en").split("\n\n")[:-1]
+    texts = ["A: Yes. We went home at last. Right.", "B: Oh.", "A: And then we slept until noon."]
+    assert [cue.split("\n", 2)[2] for cue in cues][:3] == texts
+    spans = [
+        [float(time[6:].replace(",", ".")) for time in cue.split("\n")[1].split(" --> ")]
+        for cue in cues
+    ]
+    assert [round(end - start, 3) for start, end in spans][:3] == [2.2, 1.0, 1.1]
+    starts = [2.3, 2.6, *(5 + 0.3 * at for at in range(4))]
+    assert all(start - spoken <= 1 for (start, _), spoken in zip(spans[1:], starts, strict=True))
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
 
 
 def test_the_cost_of_a_phrase_grows_with_its_length_alone() -> None:

@@ -1,5 +1,6 @@
 """Validation of the recordings of a custom voice, and its error messages."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -49,6 +50,12 @@ async def checker() -> AsyncIterator[SampleChecker]:
         yield SampleChecker(decoder, configured(VAD, "silero"), BandsEngine, RULES)
 
 
+def paused(pcm: Pcm) -> Pcm:
+    """With as much silence after each second as makes less than 40% of it speech."""
+    silence = np.zeros(2 * RATE, np.float32)
+    return np.concatenate([part for second in np.split(pcm, 9) for part in (second, silence)])
+
+
 def written(folder: Path, *files: tuple[str, bytes]) -> list[SampleFile]:
     given = []
     for number, (name, content) in enumerate(files):
@@ -90,7 +97,9 @@ BAD: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "music": (lambda: wav(wordless(12)["melody"]), "invalid_audio", "too little speech"),
     "whisper": (lambda: wav(recording(4, 20) * 0.004), "invalid_audio", "and at least -50 are"),
     "far": (lambda: wav(recording(4, 20) * 0.0006), "invalid_audio", "and at least -50 are needed"),
-    "call": (lambda: wav(called(recording(4, 20))), "invalid_audio", "like a telephone call"),
+    "call": (lambda: wav(called(recording(4, 20))), "invalid_audio", "is of telephone quality"),
+    "paused call": (lambda: wav(paused(called(recording(4, 9)))), "invalid_audio", "telephone"),
+    "pauses": (lambda: wav(paused(recording(4, 9))), "invalid_audio", "too little speech"),
     "few bits": (lambda: squeezed(recording(4, 20), 12_000), "invalid_audio", "24 kbit/s or more"),
     "noisy": (lambda: wav(noisy(recording(4, 20), 4)), "invalid_audio", "is too noisy"),
     "clipped": (lambda: wav(clipped(recording(4, 20))), "invalid_audio", "is clipped"),
@@ -106,6 +115,24 @@ async def test_a_bad_recording_is_refused_with_its_file_name(
     found, message = await refusal(checker, tmp_path, good_files()[0], bad, good_files()[1])
     assert found == code and f"'{kind}.bin'" in message, message
     assert words in message
+
+
+@pytest.mark.parametrize("bad", ["too little speech", "too quiet", "too noisy"])
+async def test_a_measure_just_below_its_limit_is_not_shown_as_the_limit(
+    checker: SampleChecker, tmp_path: Path, bad: str
+) -> None:
+    recorded = ("one.wav", wav(recording(4, 20)))
+    checker.rules = RULES.model_copy(update={"min_total_seconds": 10})
+    of_file = (await check(checker, tmp_path, recorded)).samples[0]
+    just_above = {
+        "too little speech": {"min_speech_share": of_file.speech_share + 0.001},
+        "too quiet": {"min_level_dbfs": of_file.level_dbfs + 0.01},
+        "too noisy": {"min_snr_db": of_file.snr_db + 0.01},
+    }
+    checker.rules = RULES.model_copy(update=just_above[bad])
+    message = (await refusal(checker, tmp_path, recorded))[1]
+    value, limit = re.findall(r"-?\d+(?:\.\d+)?", message.partition(bad)[2])[:2]
+    assert float(value) < float(limit)
 
 
 def at_speed(number: int, factor: float, seconds: float) -> Pcm:

@@ -417,16 +417,18 @@ export async function copy(text) {
     (document.querySelector("dialog[open]") || document.body).append(area);
     const focused = document.activeElement;
     area.select();
-    document.execCommand("copy");
+    const isCopied = document.execCommand("copy");
     area.remove();
     focused?.focus();
+    return isCopied;
   }
+  return true;
 }
 
 export const copyButton = (text, { label = t("action.copy"), of } = {}) => button(label, async (_, made) => {
-  await copy(typeof text === "function" ? text() : text);
-  made.lastChild.textContent = t("action.copied");
-  announce(t("action.copied"));
+  const result = t((await copy(typeof text === "function" ? text() : text)) ? "action.copied" : "action.not_copied");
+  made.lastChild.textContent = result;
+  announce(result);
   setTimeout(() => { made.lastChild.textContent = label; }, 1600);
 }, { icon: "copy", kind: "small", label: of });
 

@@ -102,7 +102,7 @@ def test_a_job_continues_after_ctrl_c_and_is_fetched_and_deleted(tmp_path: Path)
                 if options[0] == "job":
                     assert waiting.stderr.readline() == WARNING
                 assert "antiphon jobs fetch" in waiting.stderr.readline()
-                assert waiting.stderr.readline().startswith("waiting for its turn")
+                assert waiting.stderr.readline().startswith("waiting: no worker")
                 waiting.send_signal(signal.SIGINT)
                 last_words = waiting.stderr.read()
             assert waiting.returncode == 1

@@ -1,6 +1,7 @@
 """Jobs of two workspaces in turn, one block or window at a time, in place of Ray jobs."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 
 from api.native import jobs as jobs_api
 from api.services import Services
+from db.database import utc_now
 from db.jobs.jobs import Job
 from tests.api.money import Books, books_of
 from tests.api.native.jobs.doing import CONFIG, Headers, claim, do, job, recording, transcribe
@@ -84,6 +86,39 @@ async def test_a_short_job_overtakes_a_long_one_of_its_workspace(
     claims = await done_in_turns(services)
     assert [str(each.id) for each in claims] == [short, long]
     assert (await job(client, auth, long))["status"] == "completed"
+
+
+async def test_a_job_says_why_it_waits(
+    client: httpx.AsyncClient,
+    auth: Headers,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = services.speech.jobs
+
+    async def why(job_id: str) -> str:
+        listed = (await client.get("/jobs", headers=auth)).json()["data"]
+        waiting = (await job(client, auth, job_id))["waiting"]
+        assert {one["id"]: one["waiting"] for one in listed}[job_id] == waiting
+        return str(waiting)
+
+    first, second = await send_recording(client, auth), await send_book(client, auth)
+    assert (await why(first)).startswith("no worker has begun it")
+    claimed = await claim(services)
+    assert await why(first) == "None"
+    assert await why(second) == (
+        "its turn has not come: 1 of at most 1 jobs at once is in progress, and 0 others wait"
+    )
+    with monkeypatch.context() as later:
+        later.setattr("pipelines.jobs.jobs.utc_now", lambda: utc_now() + timedelta(seconds=119))
+        assert await why(first) == "None"
+        later.setattr("pipelines.jobs.waiting.STILL", timedelta(seconds=100))
+        assert (await why(first)).startswith("no progress since 20")
+    await queue.give_back(claimed, pause_s=60)
+    assert (await why(first)).startswith("it was interrupted, and is tried again after 20")
+    assert (await why(second)).startswith("no worker has begun it")
+    await done_in_turns(services)
+    assert await why(second) == "None"
 
 
 async def test_a_job_that_waits_alone_is_not_interrupted(

@@ -27,7 +27,7 @@ from tests.pipelines.voices.recordings import good_files, recording, wav
 Headers = dict[str, str]
 VOICE_FIELDS = {
     *("id", "name", "description", "language", "gender", "status", "is_custom", "created_at"),
-    *("estimated_completion", "progress", "similarity", "reason"),
+    *("estimated_completion", "progress", "similarity", "reason", "waiting"),
     *("preview_at", "version_of", "owner", "is_imported"),
 }
 
@@ -63,7 +63,9 @@ async def test_a_new_voice_is_queued_and_its_price_is_held(
     (event,) = await books.events()
     assert (event["event"], event["data"]) == ("voice.created", voice)
     assert await books.kinds() == ["hold"]
-    assert (await client.get(f"/voices/{voice['id']}", headers=auth)).json() == voice
+    shown = (await client.get(f"/voices/{voice['id']}", headers=auth)).json()
+    assert shown.pop("waiting").startswith("no worker has begun it")
+    assert shown == {name: value for name, value in voice.items() if name != "waiting"}
     assert (await audit_actions(client, auth))[0] == "voice.created"
     row = await services.voices.custom.get(await principal_of(services, auth), voice["id"])
     assert (row.consent, row.consent_address) == ("She agreed.", "127.0.0.1")

@@ -8,6 +8,9 @@ const REASONS = {
   NotFoundError: "mic.none",
   OverconstrainedError: "mic.none",
   NotAllowedError: "mic.denied",
+  SecurityError: "mic.denied",
+  "Permission dismissed": "mic.dismissed", // messages of Chromium
+  "Permission denied by system": "mic.system",
   NotReadableError: "mic.used",
   AbortError: "mic.used",
 };
@@ -18,7 +21,7 @@ export async function openMicrophone({ device = "", rate = RATE, clean = true } 
   const audio = { echoCancellation: clean, noiseSuppression: clean, autoGainControl: clean };
   if (device) audio.deviceId = { exact: device };
   const stream = await navigator.mediaDevices.getUserMedia({ audio }).catch((error) => {
-    const known = REASONS[error.name];
+    const known = REASONS[error.message] || REASONS[error.name];
     throw explained(known ? t(known) : t("mic.failed", { reason: error.message }));
   });
   const lost = new Promise((_, reject) => { stream.getTracks()[0].onended = () => reject(explained(t("mic.lost"))); });

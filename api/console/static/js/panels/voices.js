@@ -118,7 +118,7 @@ export default function makeVoices() {
       made.update = (now) => {
         bar.value = now.progress;
         hear.hidden = !now.preview_at;
-        left.textContent = remaining(now);
+        left.textContent = [remaining(now), now.waiting].filter(Boolean).join(" · ");
       };
     }
     if (voice.status === "failed") made.append(h("p.failed", voice.reason || ""));

@@ -25,14 +25,13 @@ export function jobList({ place, result }) {
   const facts = (job) => {
     const { share = 0, state = "lost", name = "" } = uploads.get(job.id) || {};
     const done = { percent: Math.floor(100 * job.progress), end: moment(job.estimated_completion) };
-    const n = jobs.filter((other) => other.status === "processing" && other.created_at < job.created_at).length;
     const isLate = new Date(job.estimated_completion) < Date.now(); // or if the time is unknown
     const now = {
       uploading: t(`jobs.upload.${state}`, { percent: Math.floor(100 * share), name }),
-      processing: job.progress ? t(isLate ? "jobs.late" : "jobs.percent", done) : t(n ? "jobs.waits_behind" : "jobs.waits", { n }),
+      processing: job.progress ? t(isLate ? "jobs.late" : "jobs.percent", done) : t("jobs.waits"),
     }[job.status] || t("jobs.ended", { time: moment(job.finished_at) });
     return [
-      t(`jobs.kind.${job.type}`), traits(job), now, job.duration && t("jobs.length", { length: clock(job.duration) }),
+      t(`jobs.kind.${job.type}`), traits(job), now, job.waiting, job.duration && t("jobs.length", { length: clock(job.duration) }),
       job.cost && (job.finished_at ? usd(job.cost) : t("jobs.cost_so_far", { price: usd(job.cost) })),
       job.credit_held && t("jobs.held", { price: usd(job.credit_held) }),
     ].filter(Boolean).join(" · ");

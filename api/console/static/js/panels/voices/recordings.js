@@ -11,30 +11,41 @@ import { checkKind, dropZone, lengthOf } from "../listen/queue.js";
 const rules = about.recordings || {};
 const TEXTS = 4;
 const QUIET = 0.08; // the loudest sample of a recording that is probably too quiet
-const CLIPPED = 0.003; // share of samples at the peak level
 const tenths = (value) => number(Math.floor(value * 10) / 10, 1); // rounds down
 const seconds = (value) => t("unit.seconds", { n: tenths(value) });
 
 // The text about a recording, and whether it cannot be used.
 function guidance(take) {
-  const { length, loudest, clipped } = take;
+  const { length, loudest, clipped, treble } = take;
   if (length === null) return ["", t("own.unknown")];
   const text = { length: seconds(length) };
   if (length < rules.min_seconds) return ["bad", t("own.short", { ...text, n: rules.min_seconds }), true];
   if (length > rules.max_seconds) return ["bad", t("own.long", { ...text, n: rules.max_seconds }), true];
-  if (clipped > CLIPPED) return ["bad", t("own.clipped", text)];
-  if (loudest !== null && loudest < QUIET) return ["bad", t("own.quiet", text)];
+  if (rules.min_treble_db !== null && treble < 10 ** (rules.min_treble_db / 10)) return ["bad", t("own.telephone", text)];
+  if (clipped > rules.max_clipped_share) return ["bad", t("own.clipped", text)];
+  if (loudest < QUIET) return ["bad", t("own.quiet", text)];
   return ["good", t("own.good", text)];
+}
+
+// The share of the power that lies above the band of telephones; the service measures it too.
+async function trebleOf(decoded, samples) {
+  const power = (of) => of.reduce((sum, one) => sum + one * one, 0);
+  const context = new OfflineAudioContext(1, decoded.length, decoded.sampleRate);
+  const source = new AudioBufferSourceNode(context, { buffer: decoded });
+  const filters = Array.from({ length: 6 }, () => new BiquadFilterNode(context, { type: "highpass", frequency: 5000 }));
+  [...filters, context.destination].reduce((from, to) => from.connect(to), source);
+  source.start();
+  return power((await context.startRendering()).getChannelData(0)) / power(samples);
 }
 
 // Measures what the browser can decode; the service checks the rest.
 async function measure(file) {
   const decoded = await decode(file);
-  if (!decoded) return { length: await lengthOf(file), loudest: null, clipped: 0 };
+  if (!decoded) return { length: await lengthOf(file) };
   const samples = decoded.getChannelData(0);
   const loudest = samples.reduce((most, one) => Math.max(most, Math.abs(one)), 0);
   const high = samples.filter((one) => Math.abs(one) > 0.995);
-  return { length: decoded.duration, loudest, clipped: high.length / samples.length };
+  return { length: decoded.duration, loudest, clipped: high.length / samples.length, treble: await trebleOf(decoded, samples) };
 }
 
 export function recordings() {
@@ -62,7 +73,7 @@ export function recordings() {
   };
   const add = async (file) => {
     checkKind(file);
-    const take = { file, length: null, loudest: null, clipped: 0, isWrong: true }; // until it is measured
+    const take = { file, length: null, isWrong: true }; // until it is measured
     const note = h("p.guidance", { role: "status" });
     const playing = player({ small: true, label: file.name });
     take.element = h("li.take", h("p", h("strong", file.name)), iconButton("trash", t("action.remove_of", { name: file.name }), () => {

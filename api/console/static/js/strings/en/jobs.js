@@ -60,7 +60,6 @@ export default {
   "jobs.upload.sent": "uploaded",
   "jobs.upload.lost": "the upload is incomplete",
   "jobs.waits": "waiting for its turn; jobs run while the machine is not busy with other work",
-  "jobs.waits_behind": "waiting for its turn, behind {n} of your jobs; jobs run while the machine is not busy with other work",
   "jobs.percent": "{percent} %, ready about {end}",
   "jobs.late": "{percent} %; jobs run while the machine is not busy with other work",
   "jobs.chapters_read.one": "chapter {numbers}",
