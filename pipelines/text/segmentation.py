@@ -33,8 +33,12 @@ _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
-# ㎏ and ㎧, and letters in the forms that PDFs draw, as in "ﻼ" and "ﷺ": espeak-ng reads their codes
-_FORMS = re.compile("[\u3300-\u33ff\ufb00-\ufdfb\ufe70-\ufefc]")
+# ㎏, ㎧ and ㈱, without emoji, and letters in the forms that PDFs draw, as in "ﻼ" and "ﷺ", whose
+# codes espeak-ng would read
+_FORMS = re.compile(
+    "[\u3200-\u321e\u322a-\u3247\u3260-\u327e\u328a-\u3296\u329a-\u32b0\u32c0-\u33ff"
+    "\ufb00-\ufdfb\ufe70-\ufefc]"
+)
 _BOXED = re.compile(r"LATIN (CAPITAL|SMALL) LETTER ([A-Z])$")  # the names of Ⓐ, ⒜, 🄰 and 🅰
 _APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses

@@ -33,6 +33,8 @@ def test_cleaning_is_idempotent(text: str) -> None:
         ("\ufe8d\u0654", "أ"),
         ("محمد \ufdfa", "محمد صلى الله عليه وسلم"),
         ("5 ﷼", "5 ﷼"),
+        ("㈱日立 ㋐ ㋀", "(株)日立 ア 1月"),
+        ("Hi ㊗\ufe0f", "Hi  "),
     ],
 )
 def test_invisible_characters_are_removed_and_letters_normalised(text: str, cleaned: str) -> None:
