@@ -129,8 +129,6 @@ def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = 
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
         raise _invalid(f"the body is not JSON: {error.msg} at {place}") from None
-    except ValueError:  # an integer of thousands of digits
-        raise _invalid("a number has too many digits") from None
     if _NUL in body and _NUL in body.replace(b"\\\\", b""):  # unless its backslash is escaped
         place = _place_of("\0", value) or "a string"
         raise _invalid(f"{place} holds U+0000, which cannot be stored")

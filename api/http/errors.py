@@ -18,7 +18,7 @@ from starlette.routing import Match
 from configs.load import load_yaml
 from db.errors import DatabaseError
 from models.errors import EngineError
-from pipelines.errors import INTERNAL_MESSAGE, InvalidUrl, PipelineError, public_error
+from pipelines.errors import InvalidUrl, PipelineError, public_error
 from telemetry.tracing import request_id
 
 logger = logging.getLogger(__name__)
@@ -212,8 +212,6 @@ async def on_http_error(request: Request, error: Exception) -> Response:
             return Response(status_code=204, headers={"Allow": allow})
         message = f"this path allows {allow}"
         answer = ApiError("method_not_allowed", message, headers={"Allow": allow})
-    elif error.status_code >= 500:
-        answer = ApiError("internal_error", INTERNAL_MESSAGE)
     else:
         answer = ApiError("validation_error", "the request cannot be read")
     return error_response(answer, request)

@@ -50,7 +50,6 @@ def inflections(verbs: Iterable[str]) -> Inflections:
         "plural": _SINGULAR_S.get,
         "mass": lambda word: word.removesuffix("s"),
         "er": _comparative,
-        "ier": _comparative,
     }
 
 

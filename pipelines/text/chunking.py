@@ -39,7 +39,7 @@ _LOOK_BACK = 32  # characters searched for the start of a letter
 
 _CLOSING_SIGNS = frozenset("$€£¥₹%")  # stand after a figure like a word
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
-_TOKEN = re.compile(r"\S{1,40}")
+_TOKEN_CHARACTERS = 40  # of the word after a gap that are looked at
 _CLAUSE_MARKS = frozenset(",;:،؛，；：、–—…।॥؟۔。！？!?")
 _PHRASE_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # a space ends a clause
 _CLOSERS = "\"'”’»)]}」』）》"
@@ -322,10 +322,8 @@ def _breaks(text: str, language: str) -> Iterator[Break]:
         mark = not gap[0].isspace()
         before = text[begin : gap.start() + mark]
         begin = gap.end()
-        after = _TOKEN.match(text, begin)
-        if after is None or not before:
-            continue
-        rank = _rank(before, after[0], words, bound)
+        after = text[begin : begin + _TOKEN_CHARACTERS].split(maxsplit=1)[0]
+        rank = _rank(before, after, words, bound)
         if rank is not None:
             yield Break(begin, rank, passed + mark * WIDE_LETTER)
 

@@ -1,5 +1,6 @@
 """Embeddings and legacy completions over HTTP: inputs, refusals and charges."""
 
+import json
 from base64 import b64decode
 from typing import Any
 
@@ -7,7 +8,10 @@ import httpx
 import numpy as np
 import pytest
 
+from models.errors import EngineLost
+from models.llm.base import GenerationRequest
 from tests.api.money import Books
+from tests.local_ports import LocalChatModel
 
 EMBEDDINGS, COMPLETIONS = "/openai/v1/embeddings", "/openai/v1/completions"
 Auth = dict[str, str]
@@ -87,6 +91,43 @@ async def test_prompts_are_continued_without_a_template_and_charged(
     assert (await books.charged("chat"))[0] == answer.json()["usage"]["total_tokens"] == 7
     chats = await client.get("/chats", headers=auth)
     assert chats.json()["pagination"]["total"] == 0
+
+
+@pytest.mark.in_process
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_stream_charges_the_prompts_that_were_continued(
+    client: httpx.AsyncClient,
+    auth: Auth,
+    books: Books,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: bool,
+) -> None:
+    generate = LocalChatModel.generate
+    prompts: list[str] = []
+
+    def counted(model: LocalChatModel, request: GenerationRequest) -> Any:
+        prompts.append(request.messages[0].content)
+        if fails and len(prompts) > 1:
+            raise EngineLost("the replica died")
+        return generate(model, request)
+
+    monkeypatch.setattr(LocalChatModel, "generate", counted)
+    body = {"prompt": ["one two", "three"], "model": "svc/echo", "stream": True}
+    answer = await client.post(COMPLETIONS, json=body, headers=auth)
+    *lines, done = filter(None, answer.text.split("\n"))
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
+    assert answer.status_code == 200 and done == "data: [DONE]"
+    texts = ["", ""]
+    for event in events:
+        for choice in event.get("choices", ()):
+            texts[choice["index"]] += choice["text"]
+    if fails:
+        assert texts == ["one two", ""] and events[-1]["error"]["code"] == "unavailable"
+        assert (await books.charged("chat"))[0] == 4
+    else:
+        assert texts == ["one two", "three"]
+        charged, _ = await books.charged("chat")
+        assert charged == events[-1]["usage"]["total_tokens"] == 6
 
 
 @pytest.mark.parametrize(
