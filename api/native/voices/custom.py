@@ -270,8 +270,8 @@ async def list_voices(
         version_of=query.version_of,
     )
     waits = await voices.custom.waits([voice for voice, _ in listed])
-    shown = [custom_voice(voice, owner, waits.get(voice.id)) for voice, owner in listed]
-    return query.answer(shown, total)
+    page_of_voices = [custom_voice(voice, owner, waits.get(voice.id)) for voice, owner in listed]
+    return query.answer(page_of_voices, total)
 
 
 class VoiceLanguages(BaseModel):
