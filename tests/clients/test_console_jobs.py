@@ -166,7 +166,7 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
     assert run(page, UPLOADS) == 0 and not run(page, "failed()")
     page.call(ADD.replace(".voices", ".jobs"), 3)
     press(page, "Upload and transcribe")
-    wait_until(page, f"{ROW}.includes('its turn, behind 1 of your jobs')")
+    wait_until(page, f"{ROW}.includes('no worker has begun it')")
 
 
 def test_a_lost_answer_to_the_last_part_is_no_failure(page: Page) -> None:

@@ -148,7 +148,7 @@ time.sleep(600)
 """
 
 
-def test_a_second_service_on_a_data_folder_waits_for_the_first(
+def test_a_second_service_on_a_data_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(running, "WAIT_S", 0.2)

@@ -104,8 +104,7 @@ async def list_default_voices(principal: PrincipalDep, voices: VoicesDep) -> Def
     mine = principal.workspace_id if is_mine else None
     listed = [*map(_item, await voices.custom.directory.voices(mine))]
     listed.sort(key=lambda voice: (voice.labels.language_name, voice.name, voice.voice_id))
-    noun = "voice" if len(listed) == 1 else "voices"
-    return DefaultVoices(message=f"{len(listed)} {noun}", data=listed)
+    return DefaultVoices(message=f"{len(listed)} voices", data=listed)
 
 
 def _item(voice: AvailableVoice) -> DefaultVoice:
@@ -178,7 +177,7 @@ def _files_schema(rules: SampleRules, note: str = "") -> dict[str, Any]:
     status_code=201,
     summary="Create a custom voice from recordings",
     openapi_extra=form_schema(
-        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one file.")
+        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one.")
     ),
 )
 async def create_voice(
@@ -271,8 +270,8 @@ async def list_voices(
         version_of=query.version_of,
     )
     waits = await voices.custom.waits([voice for voice, _ in listed])
-    answers = [custom_voice(voice, owner, waits.get(voice.id)) for voice, owner in listed]
-    return query.answer(answers, total)
+    page_of_voices = [custom_voice(voice, owner, waits.get(voice.id)) for voice, owner in listed]
+    return query.answer(page_of_voices, total)
 
 
 class VoiceLanguages(BaseModel):
@@ -296,7 +295,7 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
     """Also deletes recordings, versions and shares. If the voice is still being built, the finished
-    part of the build is charged."""
+    share of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 
