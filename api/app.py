@@ -81,8 +81,8 @@ LOCAL_PAGES = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
 
 
 def create_app(services: Services, *, sees_clients: bool = True) -> FastAPI:
-    """Builds the HTTP application over `services`; a process may have several. `sees_clients` is
-    False behind a proxy, whose address then replaces the client's."""
+    """Builds the HTTP application over `services`; a process may have several applications. Set
+    `sees_clients` to False behind a proxy, since all requests then come from its address."""
     redact_logs()
     app = routed_app()
     app.state.services = services
@@ -132,7 +132,7 @@ def routed_app() -> FastAPI:
     seldom_used = (*elevenlabs_work, *elevenlabs_kept, *other_dialects, *voices, jobs, *openai)
     for module in (*busiest, *busy, *listening, *lists, *seldom_used, *last, operator, mcp):
         for router in getattr(module, "routers", None) or (module.router,):
-            # Not by include_router, which would match every path twice.
+            # `include_router` would match every path twice.
             app.router.routes.extend(router.routes)
     pages = (console, guide, reference)
     deepgram = (deepgram_streams, deepgram_speech, deepgram_turns)

@@ -5,9 +5,9 @@ python -m benchmarks.busy_jobs [--minutes 10] [--loops 4] [--jobs 20] [--voices 
 Each kind of job runs alone first. Then a recording, a text, a batch and a voice are in work while
 the loops take the cores. When the loops have stopped, this work and more jobs and voices have to
 end. Exit status 1 when a lease lapsed, an attempt was counted, a job or voice did not complete or
-took more than MAX_RATIO its usual time, or a hold is open at the end. The usual time of a job is
-its time alone. For voices, which are made at once and keep all cores busy for minutes, it is that
-of one voice times their number.
+took more than MAX_RATIO times its usual time, or a hold is open at the end. The usual time of a job
+is its time alone. The usual time of voices, which are built at once and keep all cores busy for
+minutes, is the time of one voice times their number.
 """
 
 import argparse
@@ -191,8 +191,8 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--minutes", type=float, default=10)
     options.add_argument("--loops", type=int, default=4)
-    options.add_argument("--patience", type=float, default=120, help="minutes, for the others")
-    options.add_argument("--jobs", type=int, default=20, help="of each kind, afterwards")
+    options.add_argument("--patience", type=float, default=120, help="minutes after the loops")
+    options.add_argument("--jobs", type=int, default=20, help="jobs of each kind after the loops")
     options.add_argument("--voices", type=int, default=3)
     options.add_argument("--no-voice-alone", dest="voice_alone", action="store_false")
     arguments = begin(options)

@@ -182,16 +182,16 @@ class BoundedThreadPool:
         self._answer_s = answer_s
         self._hung: set[Future[Any]] = set()  # abandoned calls whose threads still wait
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Runs `work` in a thread. Raises what it raises, or TimeoutError. After a TimeoutError,
-        work that has begun may still complete; other work is cancelled."""
+    async def run(self, work: Callable[[], T], *, extra_s: float = 0.0) -> T:
+        """Runs `work` in a thread, which may take `extra_s` longer. Raises what it raises, or
+        TimeoutError. Then, work that has begun may still complete; other work is cancelled."""
         if self._hung:
             self._hung = {call for call in self._hung if not call.done()}
         if len(self._hung) == self._count:
             raise TimeoutError("no call is answered")
         call = self._threads.submit(work)
         try:
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(self._answer_s + extra_s):
                 return await asyncio.wrap_future(call)
         except TimeoutError:
             if not call.done():  # work that had not begun is cancelled, and so counts as done

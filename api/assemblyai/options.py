@@ -13,7 +13,7 @@ from models.stt.options import KeyTerms, RecognitionOptions, TranscriptStyle, na
 from pipelines.webhooks.targets import MAX_URL_CHARACTERS
 
 Status = Literal["queued", "processing", "completed", "error"]
-ENGLISH = "en_us"  # language without `language_code` and detection
+ENGLISH = "en_us"  # language if none is named and none is detected
 FAMILIES = "best", "nano", "slam-1", "universal"  # names that stand for the deployed recogniser
 # Kinds of personal data by AssemblyAI's policies. A mask has the name of a kind's first policy.
 KINDS: dict[str, Kind] = {
@@ -132,7 +132,7 @@ class TranscriptOptions(DialectQuery):
 
     @property
     def webhook_headers(self) -> dict[str, str]:
-        """Headers of the callback, available until the request is stored."""
+        """Headers of the callback. A stored request no longer has them."""
         if not (self.webhook_auth_header_name and self.webhook_auth_header_value):
             return {}
         return {self.webhook_auth_header_name: self.webhook_auth_header_value}

@@ -66,7 +66,7 @@ async def _check_room(caller: Caller) -> None:
 async def upload_recording(
     request: Request, caller: CallerDep, infrastructure: InfrastructureDep
 ) -> Answer:
-    """Keeps the recording in the body for a day, to be transcribed by `POST /v2/transcript`."""
+    """Stores the body, a recording, for a day. `POST /v2/transcript` can transcribe it."""
     if multipart_boundary(request) is not None:
         message = "send the recording itself as the body, not as a form"
         raise ApiError("unsupported_media_type", message)

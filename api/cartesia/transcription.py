@@ -142,7 +142,7 @@ class InkUtterancesQuery(InkQuery):
 
 class InkTurnsQuery(InkQuery):
     """Parameters of the socket that finds turns. The thresholds are likelihoods of speech. A turn
-    ends below `turn_end_threshold`, and starts with its first words, not by a threshold."""
+    starts with its first words, not by a threshold, and ends below `turn_end_threshold`."""
 
     turn_start_threshold: float = Field(default=0.8, ge=0.5, le=0.9)
     turn_eager_end_threshold: float = Field(default=0.4, ge=0.3, le=0.6)

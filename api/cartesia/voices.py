@@ -145,7 +145,7 @@ async def change_voice(
 @own.delete(VOICE, summary="Delete a custom voice, for Cartesia's clients", status_code=204)
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> None:
     """Also deletes recordings, versions and shares. If the voice is still being built, the finished
-    share of the build is charged."""
+    part of the build is charged."""
     await voices.custom.delete(principal, voice_id)
 
 

@@ -35,7 +35,7 @@ class Replacements:
 
     def of(self, words: Sequence[Word]) -> list[tuple[int, Word]]:
         """Returns the words after the replacement, each with the index of the first original word
-        that it stands for; blocking. The capitals of a term, if any, must be those of the words."""
+        that it stands for; blocking. If a term has capitals, the words must have the same."""
         plain = [unpunctuated(word.word) for word in words]
         lower = [word.lower() for word in plain]
         results: list[tuple[int, Word]] = []

@@ -73,7 +73,7 @@ class SpeakQuery(DialectQuery):
 
     @property
     def output(self) -> SpeechOutput:
-        """Audio format; its container is the default if the encoding excludes the requested one."""
+        """Audio format; a container that does not fit the encoding is replaced by the default."""
         outputs = (output for (name, _), output in FORMATS.items() if name == self.encoding)
         return FORMATS.get((self.encoding, self.container or ""), next(outputs))
 

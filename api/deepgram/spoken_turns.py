@@ -60,7 +60,7 @@ class TurnWire(ContextWire):
         self.input_characters = 0
         self.starts_ms = starts_ms
         self.is_flushed = False  # whether the client has ended the turn
-        self.played_ms: int | None = None  # of the session's audio, when the turn was interrupted
+        self.played_ms: int | None = None  # session audio played before the turn was interrupted
         self._stream = stream
         self._texts: list[str] = []  # as the client sent them
         self._splits = False  # whether `played_ms` comes from the client
@@ -74,7 +74,7 @@ class TurnWire(ContextWire):
 
     @property
     def characters(self) -> int:
-        """The characters that are charged; up to the last word if the turn was interrupted."""
+        """Number of charged characters; in an interrupted turn, up to the last word sent."""
         last = self._words[-1].text_end if self.played_ms is not None and self._words else 0
         return max(self._billed, last)
 

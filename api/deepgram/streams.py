@@ -140,8 +140,8 @@ class StreamChannel(SocketListener):
                     await self.progressed()
 
     async def progressed(self) -> None:
-        """Sends UtteranceEnd if the silence after the last word is long enough. The silence
-        is measured in the audio, up to the next speech without padding, not by arrival times."""
+        """Sends UtteranceEnd if the silence after the last word is long enough. The silence is
+        measured in the audio, not by arrival times, up to the next speech (without its padding)."""
         wait_ms = self._stream.query.utterance_end_ms
         if wait_ms is None or self.live is None:
             return

@@ -1,4 +1,4 @@
-"""Speech for HTTP routes of dialects: stand-ins for voices, formats, writers, letter times."""
+"""Speech for HTTP routes of dialects: formats, writers, letter times, and stand-in voices."""
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -124,7 +124,7 @@ async def speak_whole(
     copy_to: Callable[[bytes], object] | None = None,
 ) -> tuple[TemporaryFile, list[TimedWord]]:
     """Speaks a text; returns a file of `head` and the audio, and the words. `copy_to` also gets
-    the audio. A WAV file gets its length. Raises the errors of `SpeechStream.speak`,
+    the audio. The length is written into a WAV header. Raises the errors of `SpeechStream.speak`,
     StorageUnavailable, or ApiError(validation_error) if nothing can be spoken."""
     file = TemporaryFile()
     file.write(head)

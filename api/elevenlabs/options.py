@@ -134,7 +134,7 @@ class ElevenLabsVoicing(LenientModel):
         return SpeechRequest(
             text="",
             speed=settings.speed,
-            stability=min(max(0.5 + settings.stability, low), high),  # both are 1.0 by default
+            stability=min(max(0.5 + settings.stability, low), high),  # default 0.5 becomes 1.0
             timings=timings,
             pronunciations=tuple(loc.ref for loc in self.pronunciation_dictionary_locators),
             free_cues=True,

@@ -229,7 +229,7 @@ async def edit_voice(
 @clones.delete("/v1/voices/{voice_id}", summary="Delete a custom voice, for ElevenLabs' clients")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Answer:
     """Also deletes recordings, versions and shares. If the voice is still being built, the finished
-    share of the build is charged."""
+    part of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return DONE
 

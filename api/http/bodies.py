@@ -144,8 +144,8 @@ def parse_json(body: bytes, *, pieces: Collection[str] = (), most_values: int = 
 
 
 def _place_of(text: str, value: Any) -> str:
-    """Returns where the first string with `text` is, such as `messages.2.content`, if the names on
-    the way are ordinary."""
+    """Returns the path of the first string that has `text`, such as `messages.2.content`; "" if the
+    path is too long to quote, or has unusual characters."""
     inside = enumerate(value) if isinstance(value, list) else ()
     for key, inner in value.items() if isinstance(value, dict) else inside:
         if isinstance(inner, str) and text in inner:

@@ -229,7 +229,8 @@ def _allowed_methods(request: Request) -> set[str]:
     """Returns the methods of all routes of this path; the framework names only those of the first.
     Routes that read the path as a value, as `/voices/{voice_id}` reads `/voices/add`, do not
     count."""
-    scope = {**request.scope, "root_path": request.scope.get("app_root_path", "")}  # as unmounted
+    # A mounted application has changed `root_path`.
+    scope = {**request.scope, "root_path": request.scope.get("app_root_path", "")}
     routes = [route for route in request.app.routes if route.matches(scope)[0] is not Match.NONE]
     fewest = min((route.path.count("{") for route in routes), default=0)
     methods = {"OPTIONS"}

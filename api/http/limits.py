@@ -126,8 +126,8 @@ class RequestLimits:
         *,
         takes_secrets: bool = False,
     ) -> Principal:
-        """Authenticates a credential. Raises ApiError(unauthorized) without one, naming the
-        dialect's own scheme; Unauthorized, TooManyUnknownKeys or DatabaseUnavailable."""
+        """Authenticates a credential. Raises Unauthorized, TooManyUnknownKeys,
+        DatabaseUnavailable or, without one, ApiError(unauthorized) that names the scheme to use."""
         if not credential:
             scheme = next((scheme for scheme in schemes if scheme != "bearer"), "bearer")
             header = f"{scheme}:" if "-" in scheme else f"Authorization: {scheme.title()}".rstrip()
@@ -196,9 +196,9 @@ class RequestLimits:
     async def count_prompts(
         self, use: Literal["ahead", "counted"], principal: Principal, count: int
     ) -> bool:
-        """Counts prompts that are not charged; -1 takes one back. Returns whether they are allowed.
-        Such prompts are read "ahead" of an answer, or their tokens are "counted". The hourly limit
-        of either use is the plan's number of requests a minute."""
+        """Counts prompts that are not charged; a `count` of -1 takes one back. Returns whether they
+        are allowed. The model reads them "ahead" of an answer, or to have their tokens "counted".
+        The hourly limit of either use is the plan's number of requests a minute."""
         limit = self._limits_of(principal).requests_per_minute
         key = f"prompts-{use}:{principal.workspace_id}"
         return (await self.limits.hit(key, limit, HOUR_S, count)).allowed

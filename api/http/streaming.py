@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 from typing import Any, Protocol, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -110,6 +111,8 @@ class StreamedResponse(Response):
             async for frame in self._frames:
                 self._sent_at = time.monotonic()
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
+                # A send also ends when the connection is cut: no further item is taken, or charged.
+                await anyio.lowlevel.checkpoint_if_cancelled()
         except CutShort as cut:
             logger.warning("stream_cut", extra={"error": str(cut)})
             return  # the server closes the connection, since the answer has no end

@@ -133,7 +133,7 @@ class MultipartForm:
     def read(self, shape: type[Fields], lists: Container[str] = ()) -> Fields:
         """Parses the fields. Those named in `lists`, sent as `name` or `name[]`, are lists.
 
-        An empty option counts as absent, unless the option is a text that may be None. Raises
+        An optional field that is empty counts as absent, unless its type is `str | None`. Raises
         ApiError(validation_error).
         """
         fields: dict[str, Any] = {}

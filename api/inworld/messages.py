@@ -250,9 +250,9 @@ def description(create: Create, model_id: str) -> dict[str, Any]:
 
 
 class Alignment:
-    """Timestamps of words or characters, which count from the start of each flush. Clients add
-    up the lengths of flushes, and take the end of the last word as the length. So this word is held
-    back until the flush ends, and ends with the audio."""
+    """Timestamps of words or characters, which count from the start of each flush. Clients take the
+    end of a flush's last word as its length, and add up the lengths. So the last word is held back
+    until the flush ends, and is given the end of the audio."""
 
     def __init__(self, voicing: Voicing) -> None:
         self._by_letter = voicing.timestamp_type == "CHARACTER"

@@ -162,7 +162,7 @@ async def subscribe(body: Subscribe, principal: PrincipalDep, platform: Platform
 
 
 @confirmations.post(
-    "/billing/confirmations", summary="Confirm a plan change, from the operator's payment system"
+    "/billing/confirmations", summary="Confirm a plan change, as the operator's payment system"
 )
 async def confirm_plan(
     body: PlanConfirmation, request: Request, platform: PlatformDep

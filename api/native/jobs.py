@@ -88,7 +88,7 @@ class ShownJob(Shown):
     )
     voices: list[str] = Field(default=[], description="Names of the voices of a speech job.")
     selection: str = Field(
-        default="", description="`chapters` of the request for a speech job; empty: the default."
+        default="", description="The field `chapters` of a speech job; empty for the default."
     )
     output_format: speech_jobs.BookFormat | None = Field(
         default=None, description="Format of a speech job."
@@ -151,7 +151,7 @@ class ChapterEstimate(BaseModel):
 
 
 class LeftOutParts(Shown):
-    notes: int = Field(description="Footnotes and endnotes, however often each is cited.")
+    notes: int = Field(description="Footnotes and endnotes; repeated citations count once.")
     pages: int = Field(description="Pages of an EPUB outside of its reading order.")
     hidden: int = Field(
         description="Elements with text that an EPUB hides, by an attribute or an inline style."

@@ -25,7 +25,7 @@ class CursorPage(BaseModel, Generic[T]):
 
 
 def page_of(items: list[Any], limit: int, *, has_more: bool = False) -> CursorPage[Any]:
-    """Makes a page of the first `limit` items; there are more if `has_more`, or beyond these."""
+    """Makes a page of the first `limit` items; set `has_more` if there are more than `items`."""
     page = items[:limit]
     return CursorPage(
         data=page,

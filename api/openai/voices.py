@@ -178,7 +178,7 @@ async def delete_voice(
     voice_id: str, principal: PrincipalDep, voices: VoicesDep
 ) -> DeletedAudioVoice:
     """Also deletes recordings, versions and shares. If the voice is still being built, the finished
-    share of the build is charged."""
+    part of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return DeletedAudioVoice(id=voice_id)
 

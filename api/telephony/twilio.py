@@ -88,7 +88,7 @@ class TwilioConversation(Conversation):
         self._item_id = ""  # id of the answer whose audio is being played
         self._playback = Playback()  # of that answer, by the clock
         self._played_ms = 0  # audio of that answer heard by the caller, by the returned marks
-        self._returns_marks = False  # other services with Twilio's protocol may not
+        self._returns_marks = False  # some services with Twilio's protocol return none
 
     async def opened(self) -> None:
         message = f"no start came within {self._start_timeout_s:g} seconds"

@@ -129,7 +129,10 @@ class SpokenTexts:
             if is_new and (wanted.name or wanted.language):
                 # The language of the voice decides where a sentence ends: not in "Am 1. Mai".
                 text.stream = await self._open(text.options, text.waiting)
-            ready = len(text.waiting) if is_whole else _ready(text)
+            elif is_new and not is_whole and finished(text.waiting, FALLBACK_LANGUAGE):
+                await self._detect(text.waiting)  # of what may be a sentence
+            language = text.stream.voice.language if text.stream else self._language
+            ready = len(text.waiting) if is_whole else _ready(text, language or FALLBACK_LANGUAGE)
             sentences = text.waiting[:ready]
             text.waiting = text.waiting[ready:]
             if text.has_failed or not sentences.strip():
@@ -175,12 +178,18 @@ class SpokenTexts:
             return await directory.find_named(wanted.name, workspace_id, "voice")
         voices = await directory.voices()
         if not wanted.language:
-            self._language = await directory.language_of(text, workspace_id, self._language)
-            return directory.default(self._language, voices)
+            return directory.default(await self._detect(text), voices)
         codes = engine_codes(wanted.language)
         if languages := [voice.language for voice in voices if voice.language in codes]:
             return directory.default(languages[0], voices)
         raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
+
+    async def _detect(self, text: str) -> str:
+        """Returns the language of a text, or of the last one if that is open. Raises EngineLost."""
+        workspace_id = self._session.principal.workspace_id
+        directory = self._synthesis.pipeline.directory
+        self._language = await directory.language_of(text, workspace_id, self._language)
+        return self._language
 
 
 def _rate_of(voice: AvailableVoice) -> int:
@@ -188,7 +197,7 @@ def _rate_of(voice: AvailableVoice) -> int:
     return voice.model.sample_rate or DEFAULT_RATE
 
 
-def _ready(text: GrowingText) -> int:
+def _ready(text: GrowingText, language: str) -> int:
     """Returns the number of characters in complete sentences. Raises ContextFault for too many."""
     if text.has_failed:
         return len(text.waiting)
@@ -196,7 +205,6 @@ def _ready(text: GrowingText) -> int:
         raise ContextFault(f"more than {BUFFER_CHARACTERS} characters wait")
     if text.options.text_format != "text" and is_ssml(text.waiting):  # spoken as a whole
         return 0
-    language = text.stream.voice.language if text.stream else FALLBACK_LANGUAGE
     ready = finished(text.waiting, language)
     if len(text.waiting) - ready > SENTENCE_CHARACTERS:
         ready = text.waiting.rfind(" ") + 1 or len(text.waiting)

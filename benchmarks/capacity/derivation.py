@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from benchmarks.capacity.figures import Figures
 from deployments.autoscaling import GATEWAY_FULL
 
-WAIT_S, WAIT_SHARE = 0.1, 0.05  # at most so many turns wait longer, at each model
-GATEWAY_BUSY = 0.6  # of a core: its event loop is late above
+WAIT_S, WAIT_SHARE = 0.1, 0.05  # share of turns that may wait longer, at each model
+GATEWAY_BUSY = 0.6  # share of a core above which its event loop is late
 POSTGRES_BUSY = 0.6
 REDIS_BUSY = 0.6
-LEASES = 10_000  # that were measured
+LEASES = 10_000  # number for which leases were measured
 SOCKETS = 2000  # of a gateway, in configs/admission.yaml
 CONNECTIONS = 8  # of a gateway or worker to PostgreSQL
 POSTGRES_CONNECTIONS = 100  # by default

@@ -38,7 +38,7 @@ from tests.servers import DISK, Server, postgres
 
 PROCESSES, WRITERS_EACH = 8, 8
 SECONDS = 12.0
-SAMPLED = 0.8  # share of which core seconds are counted
+SAMPLED = 0.8  # share of the time in which core seconds are counted
 CREDIT = 10**12  # micro-USD
 HELD, CAPTURED = 100, 90  # characters
 SCRIPT = Path(__file__).with_name("charges.sql")
@@ -90,7 +90,7 @@ def pairs_a_second(server: Server, workspaces: int, seconds: float) -> Figures:
         cpu = CpuTimes(postgres=server.process_id)
         for writer in writers:
             writer.pipe.send(seconds)
-        time.sleep(seconds * SAMPLED)  # the times of PostgreSQL's processes end with connections
+        time.sleep(seconds * SAMPLED)  # before connections, and so processes, end
         postgres_s = cpu.used()["postgres"] / SAMPLED
         results: list[Written] = [writer.pipe.recv() for writer in writers]
     took_ms = [1000 * s for result in results for s in result.took_s]

@@ -79,8 +79,8 @@ def dispatch(pipe: Any, settings: Settings) -> None:
 
 
 async def write_events(settings: Settings, hook: str, workspaces: int, events: int) -> float:
-    """Register a webhook of each workspace, and write the events; return the seconds of one, which
-    has its own transaction."""
+    """Register a webhook of each workspace, and write the events, each in its own transaction;
+    return the seconds per event."""
     database = Database(settings.database_url)
     encryption = Encryption(settings.secrets.data_keys)
     webhooks = Webhooks(database, encryption, settings)

@@ -265,7 +265,7 @@ class Cluster:
 
     def _synthesize(self, now: float, began: float, workspace: int, until: float) -> None:
         sounds = self._work(now, "tts", "first")
-        # The rest has the time of the first clause, which is about half of the answer.
+        # The rest must be ready when the first clause, about half of the answer, has been played.
         self.outcome.gaps += self._work(now, "tts", "rest") > sounds + self._turns.answer_s / 2
         self.outcome.answered += 1
         self.outcome.delays_s.append(sounds - began + self._base_s)

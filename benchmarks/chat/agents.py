@@ -6,7 +6,7 @@ of the same kinds, which were not used to choose a prompt (`--half held_out`).
     agents/bin/python -m benchmarks.chat.agents http://127.0.0.1:8000 KEY
 
 They talk to a running service by OpenAI's interface, with the defaults of each library. A task ends
-rightly when its tools were used as they should, and the last answer says what they gave.
+rightly when its tools were used as they should be, and the last answer says what they returned.
 """
 
 import argparse

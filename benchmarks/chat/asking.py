@@ -46,7 +46,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=description)
     options.add_argument("--model", default=chosen(), help="by default that of the service")
     options.add_argument(
-        "--rows", type=Path, help="a file that keeps the answers: a later run ends"
+        "--rows", type=Path, help="file of answers; a later run asks only what is missing"
     )
     options.add_argument("--show", action="store_true", help="print what is wrong")
     return options

@@ -141,7 +141,7 @@ def _fault_of_call(call: Mapping[str, str], function: Case, values: dict[str, li
             return f"{name} is missing"
     for name, value in arguments.items():
         if name not in properties or name not in values:
-            return f"{name} is too much"
+            return f"{name} is not a parameter of this call"
         if not is_right(value, values[name], properties[name]):
             return f"{name}: {value!r} is none of {values[name]}"
     for name, possible in values.items():

@@ -1,4 +1,4 @@
-"""A small draft model beside a large one: tokens a second with and without it, and drafts taken.
+"""A small draft model beside a large one: tokens a second with and without it, and drafts accepted.
 
     python -m benchmarks.chat.drafts --model llm/qwen2_5_coder_1_5b --draft qwen2-5-coder-0-5b-q4
 

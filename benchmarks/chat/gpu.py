@@ -4,7 +4,7 @@
     .venv-gpu-vllm/bin/python -m benchmarks.chat.gpu --tiny  # a shape for a CPU: checks the program
     .venv-gpu-vllm/bin/python -m benchmarks.chat.gpu --engine vllm --unquantised
 
-`PROFILE=gpu VLLM=1 make install` has both engines. The weights are random, so nothing is
+`PROFILE=gpu VLLM=1 make install` installs both engines. The weights are random, so nothing is
 downloaded; the time does not depend on the generated text. Each prompt begins with its own number,
 so no cached prefix is used.
 """

@@ -6,8 +6,8 @@
 
 No language model runs. A schema passes when it compiles, each of its valid instances is a text of
 its grammar, and none of its invalid ones is. Halves are drawn by a hash of the file's name: one to
-develop with, and one that is looked at only to report. A time is CPU time of compiling a grammar
-and writing it for the engine.
+develop with, and one that is looked at only to report. Times are CPU times for compiling a
+grammar and writing it for the engine.
 """
 
 import argparse

@@ -67,8 +67,8 @@ class Tally:
 
     good: int = 0
     bad: int = 0
-    spent: int = 0  # good or bad, cut by the token limit
-    broken: int = 0  # of the bad: with a tool call that does not obey its schema
+    spent: int = 0  # answers, good or bad, that the token limit cut
+    broken: int = 0  # bad answers with a tool call that does not obey its schema
 
     def __str__(self) -> str:
         text = f"{self.good} of {self.good + self.bad}; {self.spent} took all {MAX_TOKENS} tokens"
@@ -152,7 +152,7 @@ def small_talk(number: int) -> Case:
 
 
 KINDS: dict[str, tuple[Callable[[int], Case], int]] = {
-    # A function that makes the case of a number, and which part of the answers it gets.
+    # A function that makes a case by its number, and the divisor of the number of answers.
     "json_schema": (by_schema, 1),
     "json_object": (as_object, 1),
     "tool_choice required": (

@@ -99,7 +99,8 @@ def write_configs(root: Path, tiny: bool) -> tuple[Path, Path]:
         (root / f"{name}.yaml").write_text(yaml.safe_dump(config | changed))
     path = tree / "configs/custom_voices.yaml"
     voices = yaml.safe_load(path.read_text()) | {"method": "prompt"}
-    # Random speech is like no one's; a judged voice still takes the whole way, over a GPU worker.
+    # Speech of random weights resembles no speaker, so any similarity is accepted. A worker on the
+    # GPU still judges the voice.
     easy = {"model": f"{root}/csm.yaml", "candidates": 1, "judged_sentences": 1}
     voices["prompt"] |= {**easy, "min_similarity": -1.0, "gpus": 0 if tiny else 0.2}
     path.write_text(yaml.safe_dump(voices))

@@ -21,7 +21,7 @@ from models.tts.base import SynthesisRequest, TTSEngine
 from models.weights.store import WeightStore
 
 SENTENCES_FILE = Path(__file__).parents[1] / "sentences.yaml"
-QUIET = 0.05  # of the loudest 20 ms; below it is silence before and after speech
+QUIET = 0.05  # level, relative to the loudest 20 ms, below which both ends are silence
 HALVES = ("tuned", "held_out")
 KEPT = weights_dir() / "benchmarks"  # what programs keep between runs
 

@@ -18,8 +18,8 @@ from tests.pipelines.webhooks.receivers import Receiver
 
 PATIENCE_S = 60.0  # for one answer
 PAUSE_S = 0.05
-# A p95 below this counts as this much: service and attackers share the cores of one machine, whose
-# kernel alone delays an answer of 2 ms by ten.
+# A lower p95 is taken as this value: service and attackers share the cores of one machine, whose
+# scheduler alone can delay an answer of 2 ms by 10 ms.
 FLOOR_S = 0.05
 
 

@@ -58,7 +58,7 @@ def main() -> None:
         str(store().folder(config.artefact)),
         device=config.device,
         compute_type=config.compute_type,
-        cpu_threads=config.threads * config.workers,  # all for one call, its fastest on this load
+        cpu_threads=config.threads * config.workers,  # all for one call, which is fastest here
         local_files_only=True,
     )
     clips = find_clips(arguments.folders, arguments.language, *CLIP_S)[:MOST_CLIPS]

@@ -79,7 +79,7 @@ def speak_steadily(network: Any) -> None:
     """
     model = network.model
     layers = [*model.encoder.layers, *model.decoder.layers]
-    # Blocks add nothing, so that states are those of positions,
+    # The blocks add nothing, so that a state depends only on its position.
     for part in [*(layer.fc2 for layer in layers), *(layer.self_attn.out_proj for layer in layers)]:
         torch.nn.init.zeros_(part.weight)
         torch.nn.init.zeros_(part.bias)
@@ -88,10 +88,10 @@ def speak_steadily(network: Any) -> None:
     rows = spoken[(torch.arange(network.config.max_target_positions) - PROMPT + 1).clip(0, TOKENS)]
     with torch.no_grad():
         model.decoder.embed_positions.weight.copy_(places[rows])
-        # ... each of which is likely to be followed by a word of its own, the last by the end,
+        # Each position is followed by a word of its own, and the last one by the end.
         said = torch.tensor([*range(256, 256 + TOKENS), network.config.eos_token_id])
         model.decoder.embed_tokens.weight[said] = 0.1 * places[spoken]
-        for layer in model.decoder.layers:  # and attends to the same place in the audio.
+        for layer in model.decoder.layers:  # each position attends to the same place in the audio
             torch.nn.init.zeros_(layer.encoder_attn.out_proj.weight)
             torch.nn.init.zeros_(layer.encoder_attn.out_proj.bias)
             torch.nn.init.zeros_(layer.encoder_attn.q_proj.bias)

@@ -72,7 +72,7 @@ class Taken:
 
 
 async def do_job(pcm: Pcm, folder: Path, fields: dict[str, str], *, without_model: bool) -> Taken:
-    """Do a job; `without_model`, only decoding, voice detection and storage."""
+    """Do a job; `without_model` leaves only decoding, voice detection and storage."""
     services = local_services(replace(local_settings(folder), weights_dir=weights_dir()))
     speech = services.speech
     pipeline = speech.transcription.pipeline

@@ -81,8 +81,8 @@ class Case:
         return " ".join([self.form.format(self.word)] * self.count)
 
     def count_in(self, text: str, *, spelled: bool = False) -> int:
-        """How often the text has the word; a 6 counts as "six". With `spelled`, how often it has
-        its commonest word, since a recogniser may write another word."""
+        """How often the text has the word; a 6 counts as "six". With `spelled`, counts the
+        commonest word of the text instead, since a recogniser may write another word."""
         words = re.findall(r"[^\W\d_]+", text.lower().replace("6", " six "))
         if spelled:
             return max(Counter(words).values(), default=0)

@@ -6,10 +6,10 @@ voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a mark,
 dBFS. The endpointing, turn detector, recogniser and policy are those of the service; times are
 those of the audio, and a text is known `TEXT_MS` after the recogniser was asked. Voices and
 sentences of the held-out half are others than those on which the policy may be tuned. `--keep`
-stores the speech. A turn that ends in a pause after what may be a whole sentence is no false
-cut-off, and counted apart. So is a turn that ends within a sentence without a pause; after it, the
-answers of the models are still those to the whole sentence. The language is known, as after the
-first turns of a session.
+stores the speech. Two kinds of turns are no false cut-offs, and are counted apart: those that
+end in a pause after what may be a whole sentence, and those that end within a sentence without a
+pause. After the latter, the models' answers are still those for the whole sentence. The language is
+known, as after the first turns of a session.
 """
 
 import math
@@ -218,7 +218,7 @@ class Listener:
         position = 0
         cut_off = False
         ended_s = math.nan
-        judged: tuple[int, float] | None = None  # from when, and the silence that ends the turn
+        judged: tuple[int, float] | None = None  # sample of the verdict, silence (ms)
         for probability, level in zip(clip.probabilities, clip.levels, strict=True):
             position += self.frame
             if judged is not None and position >= judged[0]:

@@ -4,7 +4,7 @@
 data (Apache-2.0; none of it is a part of this repository): sentences with a labelled word. Its part
 `train` is for tuning the rules, `eval` is held out. A reading counts as the label whose
 pronunciation is nearest to it. `perfume`, `nestle` and `upset` are left out: dictionaries do not
-part their labels.
+distinguish their labels.
 """
 
 import csv

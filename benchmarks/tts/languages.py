@@ -48,11 +48,12 @@ HEAD = """# Which voice the recogniser reads best
 Made by `python -m benchmarks.tts.languages`. Each voice spoke the sentences of `sentences.yaml`; \
 whisper-base (greedy, language given) wrote them down. CER and WER are the shares of characters \
 and words that came back wrong. Chinese is compared as pinyin, Japanese by its sounds. Likelihood \
-is how probable the model finds the true text when it hears the voice (geometric mean a token): \
-whisper-base has hardly learnt to write several Indian languages, and a voice whose CER is above \
-a third is ranked by it. For Bengali, Kannada, Punjabi and Telugu it finds other sentences as \
-likely, so it decides little. This compares voices. How well a language is recognised is in \
-`docs/api.md`: the service keeps Whisper to the script of a language, and this comparison does not.
+is how probable the model finds the true text when it hears the voice (geometric mean of the \
+tokens). It ranks voices whose CER is above a third, since whisper-base has hardly learnt to write \
+several Indian languages. In Bengali, Kannada, Punjabi and Telugu, the model finds other sentences \
+as likely as the true ones, so the ranking says little. This table compares voices. \
+How well a language is recognised is in `docs/api.md`: the service keeps Whisper to the script of \
+a language, and this comparison does not.
 
 | language | engine | voice | gender | CER | WER | likelihood |
 |---|---|---|---|---|---|---|

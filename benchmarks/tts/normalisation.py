@@ -3,8 +3,8 @@
 `python -m benchmarks.tts.normalisation FOLDER` reads the folder `tests/nemo_text_processing` of its
 repository (Apache-2.0; none of it is a part of this one): lines with a written and a spoken form,
 by language and class. Half of each language's lines, by a hash of the written form, is for tuning;
-the other half is held out: only its number of right ones is looked at. `tastes/LANGUAGE.yaml` has
-spellings that are equal, and written forms that may be spoken otherwise, each with its reason.
+the other half is held out: only the number of its right lines is looked at. `tastes/LANGUAGE.yaml`
+has spellings that are equal, and written forms that may be spoken otherwise, each with its reason.
 Lines with such a form are left out: at most a tenth of a class.
 """
 

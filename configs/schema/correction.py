@@ -50,7 +50,7 @@ class CorrectionWords(StrictModel):
     respellings: dict[str, str]  # spellings of informal messages
     abbreviations: dict[str, str]  # expanded on request
     confusables: tuple[tuple[str, ...], ...]  # words that are often confused
-    proper: tuple[str, ...]  # names to which also a capitalised word may be corrected
+    proper: tuple[str, ...]  # names to which even a capitalised word may be corrected
     adjectives: tuple[str, ...]  # common adjectives after "it is" and "you are"
     groups: dict[str, str]  # named alternatives for the patterns: {name} in `find`
     patterns: tuple[Pattern, ...]

@@ -54,8 +54,8 @@ class DefaultChatConfig(StrictModel):
         return self.own_gb + option.free_gb <= free_gb
 
     def better_than(self, model: str, free_gb: float) -> list[DefaultChatModel]:
-        """Return the models that fit and are better than `model`, the best last. A model that is
-        not in the lists is compared with `better` only."""
+        """Return the models that fit and are better than `model`, the best last. If `model` is in
+        neither list, only those of `better` count as better."""
         ranked = [*reversed(self.models), *self.better]
         names = [option.model for option in ranked]
         rank = names.index(model) + 1 if model in names else len(self.models)

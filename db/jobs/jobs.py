@@ -190,7 +190,7 @@ def bytes_of(session: Session, job_id: UUID, kind: str) -> int:
 
 
 def count_unfinished(session: Session, workspace_id: int, *, is_requested: bool) -> int:
-    """Counts the jobs, with or without a request, that count towards the plan's limit on them."""
+    """Counts unfinished jobs, either those that have a request or those that have none."""
     query = select(func.count()).select_from(Job).where(Job.workspace_id == workspace_id)
     query = query.where(HAS_REQUEST if is_requested else ~HAS_REQUEST)
     return session.exec(query.where(col(Job.status).in_(UNFINISHED))).one()

@@ -48,7 +48,7 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
-ELSEWHERE = "if your service runs elsewhere, set PORT and RAY_DASHBOARD_PORT as it has them"
+ELSEWHERE = "if your service uses other ports, set PORT and RAY_DASHBOARD_PORT to them"
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 

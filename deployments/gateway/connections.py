@@ -89,7 +89,7 @@ async def answer_unframed(
     """Run an application for an HTTP/1.0 client, which cannot read chunks. A response without a
     Content-Length ends with its connection (RFC 9112, 6.3); uvicorn would send it in chunks. If it
     is cut off, it ends with a reset, since the client would otherwise think it complete."""
-    is_open = False  # the length of the response is unknown
+    is_open = False  # whether the length of the response is unknown
 
     async def send_unframed(message: Message) -> None:
         nonlocal is_open
@@ -152,7 +152,7 @@ class HttpConnection(HttpToolsProtocol):
     _running: RequestResponseCycle | None = None  # the running request of the pipeline
     _has_room = True
     _answered = False  # `_answer` has answered: whatever the client still sends is discarded
-    _discards = False  # discards input, and waits until more can be read
+    _pauses_discarding = False  # whether reading pauses between two pieces of discarded input
     _in_head = True  # true from the end of a request to the end of the next head
     _overhead = 0  # bytes since the last byte of a body: heads, chunk extensions, trailers
     _unsent = 0  # bytes, when the reader was last checked
@@ -343,13 +343,13 @@ class HttpConnection(HttpToolsProtocol):
         raise _BadHead
 
     def _pause_discarding(self) -> None:
-        if not self._discards and not self.transport.is_closing():
-            self._discards = True
+        if not self._pauses_discarding and not self.transport.is_closing():
+            self._pauses_discarding = True
             self.transport.pause_reading()
             self.loop.call_later(DISCARD_PAUSE_S, self._resume_discarding)
 
     def _resume_discarding(self) -> None:
-        self._discards = False
+        self._pauses_discarding = False
         if not self.transport.is_closing():
             self.transport.resume_reading()
 

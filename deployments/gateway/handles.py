@@ -188,7 +188,7 @@ class ModelHandle:
     def _called(
         self, method: str, request: Any, **options: Any
     ) -> Iterator[tuple[Any, Callable[[], None]]]:
-        """Call a replica; yield the response, and a function to be called at each item of it.
+        """Call a replica; yield the response, and a function to call for each of its items.
         Counts the call by its outcome, and converts errors to EngineErrors. If the caller is
         cancelled, cancels the work, which Ray would not do."""
         name = f"{self.name}/{method}"
@@ -350,8 +350,8 @@ class ModelDirectory:
     def __init__(
         self, app_name: str, stores_problem: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Create the directory; `stores_problem` describes how machines that joined would split the
-        data."""
+        """Create the directory; `stores_problem` tells why the machines of the cluster would not
+        share their data; None if they do."""
         self.index = ModelIndexHandle(app_name)
         self.speakers: dict[str, TTSModelHandle] = {}
         self.transcribers: dict[str, STTModelHandle] = {}

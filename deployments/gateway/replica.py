@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SOONER_S = 1.0  # sessions end this long before model calls, whose failure could close them as 1011
+SOONER_S = 1.0  # sessions end this long before model calls fail, which could close them with 1011
 STATUS_S = 3.0  # timeout of a call of serve.status
 MODELS_S = 3.0  # interval of checks whether all models are up
 MOVE_ON_S = 1.0  # time in which keep-alive clients get a response that closes their connection

@@ -121,7 +121,7 @@ def lower_priority(share: int = NICENESS) -> None:
 
 
 def _begin_session(share: int) -> None:
-    """Begin a session for this process, with that niceness. Raises OSError."""
+    """Begin a session for this process, with the niceness `share`. Raises OSError."""
     if os.getsid(0) != os.getpid():
         # A leader of a process group, as each worker of Ray is, cannot begin a session.
         os.setpgid(0, os.getpgid(os.getppid()))

@@ -142,7 +142,7 @@ async def as_configured(claimed: Voice) -> Maker:
 
 async def deployed_models() -> ModelDirectory:
     """Read the models of the application that the environment names. Raises EngineLost if it does
-    not answer for as long as jobs wait for services."""
+    not answer while `until_available` waits."""
     directory = ModelDirectory(os.environ[MODELS_APP])
     await until_available(directory.refresh)
     return directory

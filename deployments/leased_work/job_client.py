@@ -41,11 +41,12 @@ JobState = Literal["starting", "running"]
 
 Ending = Literal["finished", "died", "stopped", "waits", "lost"]
 """How an attempt ended: its program finished, died by itself, was stopped, waits for something that
-does not answer, or was lost by Ray, for example with its machine. `watch.COUNTED` are counted."""
+does not answer, or was lost by Ray, perhaps with its machine. Endings in `watch.COUNTED` use up
+an attempt."""
 
 WAITS = 75  # the exit status of a program that waits: EX_TEMPFAIL of sysexits.h
 KILLED = "JOB_SUPERVISOR_ACTOR_DIED"  # Ray killed it, as for lack of memory, or its machine died
-STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # of a signal before the program handles it
+STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # exit statuses of an unhandled SIGTERM
 
 
 def unsent(tree: Path) -> list[str]:
@@ -115,7 +116,7 @@ class LeasedJobClient:
         name = f"{self._prefix}{claimed.id}-{claimed.attempt}-{claimed.lease[:6]}"
         job = LeasedJob(name, claimed.id, claimed.lease)
         arguments = [str(job.row_id), job.lease, self._cluster]
-        # Ray may choose another machine, which has the same paths but other links to them.
+        # Ray may choose another machine: its real paths are the same, but links to them differ.
         python = sys.executable.replace(sys.prefix, os.path.realpath(sys.prefix), 1)
         program = shlex.join([python, "-m", self._module, *arguments])
         await self._call(

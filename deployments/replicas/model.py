@@ -115,7 +115,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 wanted = await self._take(user_config)
                 if wanted.canary is not None:
                     tried = wanted.canary.model
-                    await self._try(wanted.canary)
+                    await self._load_canary(wanted.canary)
                     self._wanted = wanted
             except ModelNotLoaded as error:
                 if self._loaded is None:
@@ -159,7 +159,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
         self._canary = None
         return wanted
 
-    async def _try(self, canary: CanaryConfig) -> None:
+    async def _load_canary(self, canary: CanaryConfig) -> None:
         """Load the canary. Raises ModelNotLoaded."""
         try:
             loaded = await self._load(canary.model)
@@ -327,7 +327,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 if isinstance(failure, PackMissing):  # not a failure: the caller sends the pack
                     outcome = "ok"
                 elif is_full or outcome in FAILURES:
-                    self._doubt(loaded, is_full=is_full)
+                    self._try_beside_requests(loaded, is_full=is_full)
                 if failure is error:
                     raise
                 forget_frames(error)
@@ -339,7 +339,7 @@ class ModelDeployment(ABC, Generic[ModelT]):
                 logger.info("served", extra={"model": info.id, "outcome": outcome, "ms": ms})
                 tracing.end(span, "" if outcome in ("ok", "left") else outcome)
 
-    def _doubt(self, loaded: Loaded[ModelT], *, is_full: bool) -> None:
+    def _try_beside_requests(self, loaded: Loaded[ModelT], *, is_full: bool) -> None:
         """Try the engine beside its requests, unless it is another service. After an error of a
         GPU, such as an illegal access, all requests of the process fail."""
         is_trying = self._trial is not None and not self._trial.done()

@@ -178,7 +178,7 @@ def _problems_of(read: Callable[[Config], Config], given: Config, path: str = ""
             f"{_place(given, path, fault['loc'])}: {fault['msg'].removeprefix('Value error, ')}"
             for fault in faults
         ]
-    except Exception as error:  # any module that the options name, and Serve imports
+    except Exception as error:  # any error: Serve imports modules that the options name
         return [f"{path}: {explain(error)}".removeprefix(": ")]
 
 

@@ -92,8 +92,8 @@ def deploy_config(
 
 def try_again(running: dict[str, Any], config: Config, readiness: dict[str, Any]) -> None:
     """Increment `attempt`, since Serve reconfigures a replica only after a change. This is done for
-    each model that is still wanted, but could not start or, by the gateway's `readiness`, was not
-    loaded; and for each whose files were edited since it was deployed."""
+    each model that is still wanted, but could not start or was not loaded (as the gateway's
+    `readiness` says), and for each whose files were edited since it was deployed."""
     before = {
         entry["name"]: (dict(entry.get("user_config") or {}), application["last_deployed_time_s"])
         for application in running.values()
@@ -134,8 +134,8 @@ def unset_keys(config: Config) -> list[str]:
 
 
 def wait(dashboard: str, names: set[str], *, restarts: bool = True) -> None:
-    """Wait until the applications run. Replicas that wait for room may be missing, unless replicas
-    had to restart. Raises ValueError if an application cannot run, or after TIMEOUT_S."""
+    """Wait until the applications run. Replicas that wait for room may be missing, unless running
+    ones were restarted. Raises ValueError if an application cannot run, or after TIMEOUT_S."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         state = serve_api.applications(dashboard)

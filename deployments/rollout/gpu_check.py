@@ -30,7 +30,7 @@ def gpu_problem(config: Config) -> str | None:
     try:
         gpus = usable_gpus()
     except GpuProblem as problem:
-        return f"{', '.join(shares)} need a GPU (num_gpus): {problem}"
+        return f"a GPU is needed for {', '.join(shares)} (num_gpus): {problem}"
     largest_bytes = max(gpu.total_bytes for gpu in gpus)
     has_bytes = sum(gpu.total_bytes for gpu in gpus)
     if not has_bytes:
@@ -48,8 +48,8 @@ def gpu_problem(config: Config) -> str | None:
     if (need_bytes := sum(needs.values())) <= has_bytes:
         return None
     return (
-        f"{', '.join(needs)} need {need_bytes / GB:.1f} GB of GPU memory, and"
-        f" {', '.join(map(str, gpus))} has {has_bytes / GB:.1f} GB: {REMEDY}"
+        f"{need_bytes / GB:.1f} GB of GPU memory are needed for {', '.join(needs)}, and there are"
+        f" {has_bytes / GB:.1f} GB on {', '.join(map(str, gpus))}: {REMEDY}"
     )
 
 

@@ -325,7 +325,7 @@ class Authenticator:
             raise TooManyUnknownKeys
 
     async def _load_secret(self, digest: bytes, lookup: Lookup) -> Principal:
-        """Loads a secret, uncached: its maker is cached, and two times to live would add up."""
+        """Loads a secret, which is not cached: its maker is, and the two lifetimes would add up."""
         with lookup() as is_limited:
             if is_limited:
                 await self._require_known(digest)

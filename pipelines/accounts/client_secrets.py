@@ -60,7 +60,7 @@ class ClientSecrets:
         single_use: bool = False,
     ) -> NewClientSecret:
         """Creates a secret with some `scopes` of the principal, for sessions with a configuration;
-        without a configuration, a browser token, which ends when it is used if `single_use`. It
+        without a configuration, a browser token, of which a `single_use` one ends at its use. It
         lasts no longer than the key that makes it. Raises InvalidRequest for more than
         MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
         session is gone, or DatabaseUnavailable."""

@@ -73,7 +73,7 @@ class Passwords:
         return await self._in_thread(checked, network)
 
     async def verify(self, stored: str | None, password: str, *, network: str = "") -> bool:
-        """Verifies a password, as slowly if `stored` is None (no account). Raises Overloaded."""
+        """Verifies a password; equally slow if `stored` is None (no account). Raises Overloaded."""
         return await self._in_thread(lambda: self._matches(stored, password), network)
 
     def needs_rehash(self, stored: str) -> bool:
@@ -105,7 +105,7 @@ class Passwords:
 
 
 def _is_of_words(password: str, texts: Sequence[str]) -> bool:
-    """Whether the password is words of the texts with signs and at most a date or two letters."""
+    """Whether a password has only words of the texts, signs, and at most a date or two letters."""
     text = _normal(" ".join(texts)).casefold()
     words = {*re.findall(r"[^\W_]{3,}", text), *re.findall(r"[^\W\d_]{3,}", text)}
     pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))

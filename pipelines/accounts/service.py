@@ -253,7 +253,7 @@ class Accounts:
         expires_at: datetime | None = None,
     ) -> NewKey:
         """Creates a key with some of the caller's `scopes`, by default all. Raises
-        InsufficientScope, or InvalidRequest at MAX_KEYS or to outlast the caller's key."""
+        InsufficientScope, or InvalidRequest at MAX_KEYS or if it would outlast the caller's key."""
         asked = principal.scopes if scopes is None else frozenset(scopes)
         if beyond := sorted(asked - principal.scopes):
             self.authenticator.note_missing_scopes(principal, beyond)

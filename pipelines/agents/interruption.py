@@ -14,9 +14,9 @@ from configs.schema.languages import LANGUAGES
 BACK_CHANNELS = frozenset().union(*(words.back_channels for words in LANGUAGES.values()))
 EXPECTED = {code: words.expected for code, words in LANGUAGES.items() if words.expected}
 MAX_BACK_CHANNEL_WORDS = 3
-ECHO_SHARE = 0.75  # least share of the words that the agent has just said, in order, in an echo
+ECHO_SHARE = 0.75  # least share of an echo's words that the agent has just said, in this order
 SHORT_S = 0.75  # most back-channels are shorter
-UNDERSTOOD = 0.55  # least confidence of the recogniser in words that it has not misheard
+UNDERSTOOD = 0.55  # least confidence at which words count as heard correctly
 _WORD = re.compile(r"[\w'’-]+")
 _HUM = re.compile(r"(?:[aeouäöü]?[hm]+[aeouäöü]?-?)+")  # "uhum", "ähm"
 
@@ -56,7 +56,7 @@ def is_echo(text: str, spoken: str) -> bool:
 
 def interrupts(speech: Heard, spoken: str) -> bool:
     """Whether the user's speech interrupts the agent, which has just said `spoken`. Short speech
-    that still goes on never does, nor a short sound that is understood with little confidence."""
+    that still goes on never does; with little confidence, only long speech that is over does."""
     text = speech.text
     if not words_of(text) or is_back_channel(text) or is_echo(text, spoken):
         return False

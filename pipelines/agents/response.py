@@ -270,7 +270,7 @@ class Answer:
 
 
 def _urgency(left_s: float) -> Urgency:
-    """Judges by the audio left to play, less the time that the next piece takes to synthesise."""
+    """Returns the urgency of the next piece; `left_s` excludes the time to synthesise it."""
     if left_s < GAP_S:
         return Urgency.NOW
     return Urgency.SOON if left_s < HURRY_S else Urgency.NONE

@@ -1,8 +1,8 @@
 """Effects on speech: high-pass, loudness, true-peak limit, tempo and pitch, trimmed silence.
 
 Integrated loudness follows ITU-R BS.1770-4 (K-weighting, blocks of 400 ms every 100 ms, gates at
--70 LUFS and 10 LU below the mean), true peaks those of its annex 2 (4x oversampling), and units
-those of EBU R 128. The limiter is a look-ahead limiter: the least gain within a window, smoothed.
+-70 LUFS and 10 LU below the mean), true peaks follow its annex 2 (4x oversampling), and
+units EBU R 128. The limiter is a look-ahead limiter: the least gain within a window, smoothed.
 Tempo and pitch are changed by Signalsmith Stretch, a phase vocoder:
 https://github.com/Signalsmith-Audio/signalsmith-stretch."""
 

@@ -1,4 +1,4 @@
-"""Tags before MP3 and ADTS (ID3v2.4.0, "Main Structure")."""
+"""Tags before MP3, ADTS and, by mistake, other formats (ID3v2.4.0, "Main Structure")."""
 
 _HEAD = 10  # bytes
 

@@ -14,7 +14,7 @@ OPPOSITE = -0.5  # correlation below which a channel is inverted
 FRAME_SAMPLES = 512  # 32 ms
 BLOCK_FRAMES = 1024
 # Levels are RMS of these frames, at full scale 1. Measured with `benchmarks.stt.levels`: speech at
-# -30 dB is recognised as louder speech is.
+# -30 dB is recognised as well as louder speech.
 TARGET = 10 ** (-30 / 20)  # level of the loudest frames; louder speech is left as it is
 MOST_GAIN = 10 ** (48 / 20)  # more would only raise the steps of 16 bits
 QUIET = 10 ** (-70 / 20)  # lowest level of the loudest frames without more word errors
@@ -24,7 +24,7 @@ OVER_NOISE = 4.0  # ratio to the noise from which a frame is a sound
 NOISE_RISE = 10 ** (10 * 0.032 / 20)  # per frame: louder noise counts as noise after some seconds
 FALL = 10 ** (-6 * 0.032 / 20)  # per frame: after a click, or as a speaker moves away
 OFFSET_SHARE = 0.03  # weight of a new frame in the mean
-SMALL_OFFSET = 5e-3  # kept in louder speech: frames cut a voice's periods anywhere
+SMALL_OFFSET = 5e-3  # smaller ones stay in loud speech: a frame that cuts a period has one, too
 # Frames of sound before a stream is amplified: Whisper heard words in the noise of soft beginnings.
 FIRST_SOUNDS = 10
 
@@ -68,7 +68,7 @@ class Leveller:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the last sounds, or the noise without any, are below QUIET."""
+        """Whether the last sounds, or the noise if there were none, are below QUIET."""
         return max(self._level, self._noise) < QUIET
 
     def process(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -14,7 +14,7 @@ class NoiseReducer:
 
     def __init__(self, *, is_far: bool) -> None:
         """If the microphone `is_far`, noise is suppressed more, and speech amplified."""
-        self._processor = AudioProcessor(*((3, 3) if is_far else (0, 2)))  # dBFS of gain, level
+        self._processor = AudioProcessor(*((3, 3) if is_far else (0, 2)))  # gain (dBFS), reduction
         self._rest = b""
 
     def reduce(self, pcm: Pcm) -> Pcm:

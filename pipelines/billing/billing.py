@@ -403,7 +403,7 @@ class Billing:
             yield
         except BaseException as error:
             if not isinstance(error, Exception) or public_error(error)[0] not in SERVICE_FAULTS:
-                payer = replace(operation, name=None)  # which belongs to the work's own holds
+                payer = replace(operation, name=None)  # the name belongs to the work's own holds
                 self._tasks.start(self._charge_failure(workspace_id, least_ms, payer))
             raise
 

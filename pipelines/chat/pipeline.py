@@ -114,7 +114,7 @@ class Completion:
     async def deltas(
         self, *, is_whole: bool = False, is_paced: bool = False
     ) -> AsyncGenerator[GenerationDelta, None]:
-        """Yields the pieces; saves the turn before the last, so that it can be continued at once.
+        """Yields the pieces. The turn is saved before the last piece, so that it can be continued.
 
         The caller delivers each piece at once, or the answer at its end if `is_whole`. If
         `is_paced`, it calls `deliver`, and the generator stays open after the last piece until it

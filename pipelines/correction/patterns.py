@@ -25,11 +25,11 @@ Inflections = Mapping[str, Callable[[str], str | None]]
 
 
 def inflections(verbs: Iterable[str]) -> Inflections:
-    """Makes operations that find a form of a word by any form; None where it has no such form. Each
+    """Makes operations that return a form of a word for any of its forms; None if it has none. Each
     of `verbs` is "base past participle"."""
     pasts: dict[str, str] = {}
-    plain: dict[str, str] = {}  # base forms by past form or third person, never by a base
-    participles: dict[str, str] = {}  # by past form, where the two differ
+    plain: dict[str, str] = {}  # base by past form or third person, unless that is a base, too
+    participles: dict[str, str] = {}  # by past form
     forms = [tuple(verb.split()) for verb in verbs]
     bases = {base for base, _, _ in forms}
     for base, past, participle in forms:

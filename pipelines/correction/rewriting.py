@@ -38,7 +38,7 @@ class Rewriter:
     _model: ChatModel
     _request: CorrectionRequest
     _config: CorrectionConfig
-    # Called with the text before and after; whether rules find more mistakes after.
+    # Tells whether rules find more mistakes in the second text than in the first.
     _is_worse: Callable[[str, str], Awaitable[bool]]
     usage: TokenUsage = TokenUsage(0, 0)  # usage so far
 
@@ -66,7 +66,7 @@ class Rewriter:
         language = passage.language or "en"
         guard = refusal(sentence, proposed, rewords=rewords, language=language)
         if rewords and len(edits) < len(changes):
-            guard = "dictionary"  # a part of a rewording may not fit the rest
+            guard = "dictionary"  # without some edits, a rewording may not fit together
         if guard is None and edits and await self._is_worse(sentence, proposed):
             guard = "mistakes"
         if rewords and not changes:

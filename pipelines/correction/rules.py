@@ -46,11 +46,11 @@ _ENOUGH = 3  # words in small letters that tell the language
 _SURELY_ENGLISH = 0.8  # share of the words
 _MOSTLY_ENGLISH = 0.65
 _PERHAPS_ENGLISH = 0.5  # share in a text with many names or misspellings
-# Pairs whose words are often both meant, words that need no comma after them, and "you guys".
+# Repetitions that are often meant, words that need no comma after them, and "you guys".
 _ACCEPTED = frozenset(("had had", "that that", "notwithstanding", "thus", "guys"))
 # What follows a space that is kept: ".bashrc", or a dash or dots that end a broken sentence.
 _KEEPS_SPACE = re.compile(r"\.\w|[-–—…]|\.\.")
-# After an "a" that stays: a letter ("A&M"), broken off ("a- I mean"), or before letters ("a PNG").
+# What follows an "a" that stays: it is a letter ("A&M"), broken off ("a- I"), or before "PNG".
 _NO_ARTICLE = re.compile(r"&|[-–—]|\W*[A-Z]{2}")
 _PARTICLES = frozenset("al da das de del della der di dos du el la las le los van von".split())
 _ALL_LANGUAGES = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())

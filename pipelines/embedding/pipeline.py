@@ -41,7 +41,7 @@ class EmbeddingPipeline:
         dimensions: int | None = None,
     ) -> tuple[Embeddings, ModelInfo]:
         """Returns the embeddings of all inputs, and the model of that id or alias; None: the first.
-        `dimensions` keeps so many numbers, scaled to length 1. Raises ModelNotFound,
+        `dimensions` is how many numbers to keep, scaled to length 1. Raises ModelNotFound,
         InvalidRequest, InsufficientCredit, DatabaseUnavailable or EngineError."""
         port, info = await self._choose(model)
         if dimensions is not None and dimensions > (info.dimensions or dimensions):

@@ -76,7 +76,7 @@ async def chapter_voices(
 
 def _stated_language(book: Book, candidates: Set[str]) -> str | None:
     """Return the language that a book states, if it can be told from `candidates`, unless the
-    longest chapter is clearly in another: converters state one that is not asked for. Blocking."""
+    longest chapter is clearly in another: converters state a language unasked. Blocking."""
     can_tell = candidates | BY_NGRAMS
     stated = next((code for code in engine_codes(book.language) if code in can_tell), None)
     longest = max(book.chapters, key=lambda chapter: len(chapter.text))

@@ -1,7 +1,6 @@
 """Transcripts as Office Open XML documents (ECMA-376), written by `zipfile`."""
 
 import io
-import re
 from html import escape
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -9,10 +8,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from configs.load import load_yaml
 from pipelines.stt.file import FileTranscript
 from pipelines.stt.subtitles import clock_time
+from pipelines.text.markup import NOT_XML
 
 MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _MEMBERS = load_yaml(dict[str, str], str(Path(__file__).with_name("docx.yaml")))
-_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 def to_docx(transcript: FileTranscript) -> bytes:
@@ -23,7 +22,7 @@ def to_docx(transcript: FileTranscript) -> bytes:
         lines = [(part.start, f"{part.speaker}: {part.text}") for part in transcript.utterances]
     paragraphs = "".join(
         f'<w:p><w:r><w:t xml:space="preserve">[{clock_time(int(start), ".")[:8]}] '
-        f"{escape(_NOT_XML.sub('', text))}</w:t></w:r></w:p>"
+        f"{escape(NOT_XML.sub('', text))}</w:t></w:r></w:p>"
         for start, text in lines
     )
     target = io.BytesIO()

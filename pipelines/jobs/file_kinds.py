@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from pipelines.errors import InvalidRequest
+from pipelines.audio.decode.decoder import sniff
+from pipelines.errors import InvalidAudio, InvalidRequest
 
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 HEAD = 512  # bytes
@@ -26,10 +27,6 @@ _KINDS = {
     b"\x89PNG": "an image",
     b"\xff\xd8\xff": "an image",
     b"GIF8": "an image",
-    b"ID3": "audio",
-    b"OggS": "audio",
-    b"fLaC": "audio",
-    b"RIFF": "audio",
     b"\x1aE\xdf\xa3": "a video",
 }
 _KINDS_BY_SUFFIX = dict.fromkeys((".html", ".htm", ".xhtml"), HTML)
@@ -60,6 +57,9 @@ def file_kind(data: bytes, name: str = "") -> str:
         return "an EPUB"
     if kind := _KINDS_BY_SUFFIX.get(name[name.rfind(".") :].lower()):
         return kind
+    with suppress(InvalidAudio):
+        sniff(data)
+        return "audio"
     return next((kind for start, kind in _KINDS.items() if data.startswith(start)), "")
 
 

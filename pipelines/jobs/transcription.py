@@ -32,13 +32,13 @@ STEP = STT_SAMPLE_RATE // 50  # samples between measurements of the power (20 ms
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionTask:
-    """Task of a transcription job of its parts, a stored upload, or a URL. Stored as JSON."""
+    """Task of a job that transcribes uploaded parts, a stored upload, or a URL. Stored as JSON."""
 
     request: RecognitionOptions
     url: str
     most_s: float  # longest recording
     window_s: float
-    # Repeats the field of `request`, which tasks of earlier releases do not have.
+    # Repeats the field of `request`; tasks of earlier releases have it only here.
     known_speakers: SpeakerChoice = False
     # The request that has a callback, for `AnswerCallback`; empty without one.
     callback: str = ""
@@ -49,7 +49,7 @@ class TranscriptionTask:
 
 
 AnswerCallback: TypeAlias = Callable[[str, Path, FileTranscript], dict[str, Any]]
-"""Makes the answer to a request with a callback, of its recording and transcript; blocking."""
+"""Makes the answer to a request with a callback, from its recording and transcript; blocking."""
 HeardSpeaker: TypeAlias = tuple[str, list[float], float]
 """Label, total and seconds of a SpeakerVoice."""
 

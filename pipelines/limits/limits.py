@@ -27,7 +27,7 @@ LEASE_S = 30.0  # the leases of a dead process expire after this
 RENEW_S = 10.0
 PROBE_S = 1.0
 REPORT_AFTER_S = 0.2  # delay until the store learns of hits that were decided locally
-LOCAL = "twin"  # label of this process's own tables in metrics
+LOCAL = "local"  # label of this process's own tables in metrics
 MAX_WINDOWS = 200_000  # clients can use many addresses; the oldest windows are dropped first
 SWEEP_S = 10.0
 
@@ -311,7 +311,7 @@ class SharedLimits:
                         future.set_result(window)
         except StoreLost:
             pass
-        finally:  # after a failure, hits that arrived meanwhile would wait for a second one
+        finally:  # otherwise, hits that arrived during a failed call would wait for the next
             batch, self._waiting = batch + self._waiting, []
             for _, future in batch:
                 if not future.done():

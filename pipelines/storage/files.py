@@ -44,7 +44,8 @@ UNFINISHED = timedelta(hours=1)  # after which an incompletely written file is d
 BATCH = 200
 FAILURES_IN_A_ROW = 3  # failed deletions after which the store counts as down
 STORE_THREADS = 8  # own threads, so that a store that hangs does not take those of the event loop
-ANSWER_S = 30.0  # longest wait for the largest file
+ANSWER_S = 30.0  # longest wait for a piece of a file
+SLOWEST_BYTES_PER_S = 2**20  # of a whole file; a slower store counts as down
 DRAFT = ".new"
 PROBE = ".probe-"
 MARK = ".store"
@@ -121,7 +122,7 @@ class Files:
         await self._database.run(self._add, file, is_result)
         is_late = threading.Event()
         try:
-            await self._in_thread(self._write, file, data, is_late)
+            await self._answer(partial(self._write, file, data, is_late), file.size)
         except StorageUnavailable:
             is_late.set()  # a write that goes on after its timeout deletes what it has written
             with suppress(StorageUnavailable, DatabaseError):  # otherwise housekeeping deletes it
@@ -232,7 +233,7 @@ class Files:
         if file is None:
             return False
         try:
-            changed = await self._in_thread(self._rotate, file)
+            changed = await self._answer(partial(self._rotate, file), file.size)
         except NotFound:
             return False
         row = await self._database.get(StoredFile, file_id)
@@ -255,8 +256,12 @@ class Files:
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._answer(partial(work, *args, **kwargs))
+
+    async def _answer(self, work: Callable[[], T], size: int = 0) -> T:
+        """Run work that moves `size` bytes in a thread. Raises NotFound or StorageUnavailable."""
         try:
-            done = await self._threads.run(partial(work, *args, **kwargs))
+            done = await self._threads.run(work, extra_s=size / SLOWEST_BYTES_PER_S)
         except FileNotFoundError:
             raise NotFound(GONE) from None
         except DecryptionError:
@@ -292,9 +297,16 @@ class Files:
 
     def _pipe(self, path: str, pieces: Iterable[bytes]) -> None:
         try:
-            with self._store.open(path, "wb") as file:
+            file = self._store.open(path, "wb")
+            try:
                 for piece in pieces:
                     file.write(piece)
+                file.close()
+            except BaseException:
+                for give_up in (file.discard, file.close):  # S3 keeps parts that are not discarded
+                    with suppress(Exception):
+                        give_up()
+                raise
         except FileNotFoundError as error:  # the bucket or folder is missing
             raise OSError(f"{self._root} does not exist") from error
         except OSError:  # a part of it would fill a full disk further

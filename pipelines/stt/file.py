@@ -73,7 +73,7 @@ MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 TRANSLATION = "en"  # target language of translations
 LONGER = "; POST /jobs/transcriptions takes longer recordings"
-BESIDE_S = 0.1  # of a pause that a word beside it keeps, as speech is detected a little late
+BESIDE_S = 0.1  # part of a pause that the word beside it keeps, as speech is detected a little late
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,8 +470,8 @@ def known_languages(
 
 
 def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
-    """Takes the pauses of a request, between the samples of its `speech`, from the words beside
-    them. Whisper's alignment often begins a word with the pause before it, up to a second early."""
+    """Removes the pauses between the spans of `speech` from the times of the words beside them.
+    Whisper's alignment often begins a word with the pause before it, up to a second early."""
     spans = [(start / STT_SAMPLE_RATE, end / STT_SAMPLE_RATE) for start, end in speech]
 
     def spoken(word: Word) -> Word:

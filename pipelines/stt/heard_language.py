@@ -69,7 +69,7 @@ class SessionLanguage:
             return
         weight = _weight(seconds)
         if weight < SHAKES and self.certain is not None:
-            # A language that the text shows is the only one.
+            # A language that the text shows is the only one in `scores`.
             if len(transcript.scores) > 1 and max(transcript.scores.values()) < SURELY:
                 return
             weight = LEAST_WEIGHT

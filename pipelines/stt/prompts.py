@@ -26,7 +26,7 @@ def usable_prompt(prompt: str, language: str | None) -> str:
 
 
 def _is_prose(piece: str) -> bool:
-    """Whether a piece is prose, not a term: several words, or as long without spaces."""
+    """Whether a piece is prose, not a term: it has several words, or is long and has no spaces."""
     words = piece.split()
     is_clause = len(words) == 1 and len(words[0]) >= PROSE_LETTERS and not piece.isascii()
     return is_clause or len(words) >= PROSE_WORDS

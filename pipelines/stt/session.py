@@ -256,7 +256,7 @@ class LiveSession:
         utterance.task = self._decoder.decode(pcm, SPECULATIVE, utterance, wanted_in_s=wanted_in_s)
         judged = None
         if isinstance(turns := self._options.turns, SemanticTurns):
-            judged = self._tasks.start(self._turn_judge.judge(utterance, event, turns))
+            judged = self._tasks.start(self._turn_judge.end_when_complete(utterance, event, turns))
         if turns is not None:
             self._tasks.start(self._emit_eager(utterance, utterance.task, event, judged))
 

@@ -125,8 +125,8 @@ def _split(
     parts: int,
     fits: Callable[[int, int], bool],
 ) -> int:
-    """Chooses the end of the first of several parts of the words from `first` on, which `fits`:
-    parts of equal length, rather at a mark or pause than elsewhere."""
+    """Chooses where the first of `parts` parts of the words from `first` on ends. This part
+    `fits`, is about as long as the others, and ends at a mark or pause if possible."""
     is_spaced = bool(separator_of(language))
     near = range(first + 1, min(first + MOST_WORDS, len(words)))
     places = list(takewhile(lambda at: fits(first, at), near)) or [first + 1]
@@ -140,7 +140,7 @@ def _split(
 
 
 def _ease(word: Word, following: Word, *, is_spaced: bool) -> float:
-    """Grades the end of a line after a word, in shares of its length by which it may move."""
+    """Grades a line end after a word: the share of its length by which the line may be uneven."""
     last = word.word[-1:]
     first = following.word[:1]
     if not is_spaced and (last.isdigit() or last in _NO_END or first in _NO_START):
@@ -158,7 +158,7 @@ def _is_hiragana(letter: str) -> bool:
 
 
 def _ends(words: Sequence[Word], language: str) -> list[int]:
-    """Returns 0 and the column after each word and its separator, once for a phrase of any length;
+    """Returns 0, and the column after each word and its separator; computed once for a phrase.
     Chinese, Japanese and Korean letters take two columns."""
     separator = separator_of(language)
     widths = (

@@ -62,7 +62,7 @@ class TurnJudge:
         """Begins to judge a turn that pauses, float32 [n] at 16 kHz."""
         self._question = self._tasks.start(self._ask(pcm))
 
-    async def judge(
+    async def end_when_complete(
         self, utterance: LiveUtterance, event: LikelyEnd, turns: SemanticTurns
     ) -> float | None:
         """Ends the utterance, the sooner the more complete it sounds, but not before its text is

@@ -20,12 +20,12 @@ from models.stt.base import Word
 from pipelines.text.normalisation.normaliser import normalise
 from pipelines.text.segmentation import LONGEST_RUN, Unit, clean, is_speakable, spans
 
-# The box of a list, a citation and the beginning of a tag, which look spoken alone
+# A checkbox, a citation and the beginning of a tag: by themselves they look as if spoken.
 _MARKUP = re.compile(r"\[[x \d]{0,4}\][.,;:!?]?$|</?[a-z]+$")
 FAR_WORDS = 3
 LEAST_PROBABILITY = 0.001  # probability of a word that was not recognised
 # The time of SequenceMatcher grows with the cube of what repeats.
-MOST_PAIRS = 100  # a word with more pairs of places, one in each text, begins no match
+MOST_PAIRS = 100  # a word that is in more pairs of places, one in each text, begins no match
 MOST_LETTERS = 50  # letters of a word that are compared
 _alone = lru_cache(maxsize=4096)(normalise)  # normalises a unit without its context
 _NOTATION = re.compile(r"[:\\<\[$|]")  # notation may be silent although it has letters
@@ -153,9 +153,9 @@ def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list
 def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
     """Yields matching blocks, except single words that match by chance.
 
-    Between the two neighbouring matches, one text has at least FAR_WORDS more words before such a
-    word, and the other text has as many more after it. A frequent word only extends the match of
-    its neighbours.
+    A word matches by chance if, between the neighbouring matches, one text has at least FAR_WORDS
+    more words before it, and the other text has as many more after it. A frequent word only extends
+    the match of its neighbours.
     """
     counts = Counter(alone)
     spoken_counts = Counter(keys)

@@ -95,7 +95,7 @@ def detect_language(text: str, offered: Set[str], usual: str | None = None) -> s
     if script == _LATIN:
         return _by_words(sample, _latin_codes(frozenset(offered)), fallback, lead)
     candidates = tuple(code for code in script if code in offered)
-    if not candidates:  # what a voice can read decides
+    if not candidates:  # the letters that voices can read decide
         rest = letters_outside(frozenset(offered)).sub(" ", sample)
         return fallback if rest == sample else detect_language(rest, offered, usual)
     if "ja" in offered and _kana(sample):
@@ -150,7 +150,8 @@ def shares_script(language: str, other: str) -> bool:
 def runs_outside(languages: frozenset[str]) -> re.Pattern[str]:
     """Matches a run of letters that `languages` do not read.
 
-    It includes marks after it, adjoining digits, and all between it and an end of the line.
+    It includes marks after it, adjoining digits, and all up to a near end of the line if no other
+    letter is between.
     """
     letter, between = letters_outside(languages).pattern, r"[\W\d_]*+"
     edges = rf"(?:^{between}|(?<!\d)\d*+)", rf"(?:{between}$|[^\w\s]*+)"
@@ -191,8 +192,8 @@ def _expected_script(language: str) -> tuple[str, ...]:
 def _script_languages(text: str) -> tuple[str, ...] | None:
     """Languages of the script with most letters; None without letters.
 
-    Latin words among those of another script count as names and terms, unless more are common
-    words.
+    Latin words among those of another script count as names and terms, unless as many of them are
+    common words as there are words in the other script.
     """
     counts = Counter(script_languages(character) for character in text if character.isalpha())
     scripts = [script for script, _ in counts.most_common(2)]

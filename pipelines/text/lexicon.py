@@ -23,7 +23,7 @@ from pydantic import (
 
 from configs.load import load_yaml
 from pipelines.errors import InvalidRequest
-from pipelines.text.markup import tokens_of
+from pipelines.text.markup import NOT_XML, tokens_of
 
 # A word, or a single other sign, such as a letter of a script without spaces.
 _TOKEN = re.compile(
@@ -198,4 +198,4 @@ def write_pls(entries: Iterable[Pronunciation]) -> str:
         if entry.alias:
             ElementTree.SubElement(lexeme, "alias").text = entry.alias
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode")
+    return NOT_XML.sub("", ElementTree.tostring(root, encoding="unicode"))

@@ -13,8 +13,10 @@ from xml.parsers import expat
 from pipelines.errors import InvalidRequest
 
 MAX_DEPTH = 64
+# Characters that XML 1.0 cannot hold, not even escaped.
+NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
-# The end of the text ends each part, so that no text that is not well-formed takes long.
+# Each part also ends at the end of the text, so that malformed text takes no longer.
 _TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<\?.*?(?:\?>|\Z)|<!\[CDATA\[(?P<data>.*?)(?:]]>|\Z)|(?P<text>[^<]+)"
     # Possessive, because otherwise each character takes 190 bytes.
@@ -49,6 +51,11 @@ class Token:
     text: str = ""
     has_entities: bool = False
 
+    @property
+    def local_name(self) -> str:
+        """The name without its prefix, in small letters."""
+        return self.name.rpartition(":")[2].lower()
+
 
 def fault(name: str, text: str, at: int, message: object) -> InvalidRequest:
     """Makes the error of a document in the field `name` at that place."""
@@ -68,7 +75,7 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
     parser = expat.ParserCreate("utf-8")
 
     def refuse(*_: object) -> None:
-        raise ValueError("a document type and entities of its own are not allowed")
+        raise ValueError("a document type declaration is not allowed")
 
     parser.StartDoctypeDeclHandler = refuse
     is_html = False

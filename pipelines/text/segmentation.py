@@ -33,6 +33,9 @@ _OPENING = ("Ps", "Pi")  # Unicode categories
 # A longer run is no word that needs a timestamp, and segmenting it only costs time.
 LONGEST_RUN = 400
 _LOOKALIKES = frozenset("℃℉￥￡￠％＋－＝／＠")  # signs that are read as the ordinary ones
+# ㎏ and ㎧, and letters in the forms that PDFs draw, as in "ﻼ" and "ﷺ": espeak-ng reads their codes
+_FORMS = re.compile("[\u3300-\u33ff\ufb00-\ufdfb\ufe70-\ufefc]")
+_BOXED = re.compile(r"LATIN (CAPITAL|SMALL) LETTER ([A-Z])$")  # the names of Ⓐ, ⒜, 🄰 and 🅰
 _APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
@@ -95,8 +98,8 @@ def clean(text: str) -> str:
     """Clean a text of control characters, directional marks, emoji and stray surrogates.
 
     Lines end with a bare newline, and spaces are single characters of one kind. Letters and digits
-    that only look special (full-width, mathematical) become ordinary ones, and so do HTML entities,
-    as in "Tom &amp; Jerry".
+    that only look special (full-width, mathematical, boxed) become ordinary ones, and so do HTML
+    entities, as in "Tom &amp; Jerry".
     """
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
@@ -114,7 +117,7 @@ def clean(text: str) -> str:
             kept.append(character if joins else "")
         else:
             kept.append(_clean_character(character))
-    return "".join(kept)
+    return unicodedata.normalize("NFC", "".join(kept))
 
 
 def _is_word(character: str) -> bool:
@@ -126,10 +129,12 @@ def _clean_character(character: str) -> str:
     category = unicodedata.category(character)
     if character == "\n" or character in _NARROW_SPACES or character in _RAISED:
         return character
-    if character in _LOOKALIKES or "\u3300" <= character <= "\u33ff":  # ㎏ and ㎧ too
-        return unicodedata.normalize("NFKC", character).replace("\u2215", "/")
+    if character in _LOOKALIKES or _FORMS.match(character):
+        return unicodedata.normalize("NFKC", character).strip().replace("\u2215", "/")
     if character in _APOSTROPHES:
         return "'"
+    if category == "So" and (boxed := _BOXED.search(unicodedata.name(character, ""))):
+        return boxed[2] if boxed[1] == "CAPITAL" else boxed[2].lower()
     if category in ("Zs", "Cc") or (category == "So" and character not in "°№"):
         return " "
     if category in ("Cf", "Cs", "Co", "Cn"):
@@ -216,7 +221,7 @@ class Paragraph:
         read: ReadText | None = None,
     ) -> None:
         """Create a paragraph of `source`, which is the text `written` with its lines unwrapped;
-        `read` is given if that is not the caller's text, but text that is read in its place."""
+        `read` is given if `written` is read in place of the caller's text."""
         self.text = ""  # cleaned and not yet taken
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
@@ -299,8 +304,8 @@ def _clean_between_signs(text: str) -> str:
 
 
 def paragraphs(text: str, *, words: bool, read: ReadText | None = None) -> Iterator[Paragraph]:
-    """Yield the paragraphs of `text`, which end at line breaks that do not only wrap them; `words`
-    keeps the caller's units of text, by `read` if given."""
+    """Yield the paragraphs of `text`, which end at line breaks that do not only wrap them. With
+    `words`, they keep the caller's units of text, whose places are those of `read` if given."""
     source = unwrapped(text)
     position, block = 0, FIRST_BLOCK
     while position < len(source):

@@ -112,7 +112,7 @@ class SpeechRecord:
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def add(self, data: bytes) -> None:
-        """Copy audio that is sent. A failure costs the history a speech, not the client."""
+        """Copy audio that is sent. After a failure, only the history lacks the speech."""
         self._size += len(data)
         if self._size > MAX_BYTES:
             self.close()

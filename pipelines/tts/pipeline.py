@@ -253,7 +253,7 @@ class SpeechPipeline:
     ) -> tuple[TimedWord, ...]:
         """Speak the whole text at once, with its loudness measured over all of it; memory does not
         grow with its length. `write` takes the speech in blocks, in a thread; `on_chunk` gets each
-        chunk before, as the engine returns it. Returns the words. Raises as `stream`."""
+        chunk earlier, when the engine returns it. Returns the words. Raises as `stream`."""
         return await self._replan_after_swap(plan, lambda new: self._speak(new, write, on_chunk))
 
     async def _replan_after_swap(

@@ -74,7 +74,7 @@ class SpeechRequest:
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
     language: str | None = None  # language of the default voice; detected if None
-    expected: str | None = None  # makes the named voice speak the text's language, or else this one
+    expected: str | None = None  # the named voice speaks it unless the text shows another language
     speed: float = 1.0  # tempo ratio, 0.25 to 4.0
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True

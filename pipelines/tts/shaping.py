@@ -340,7 +340,7 @@ class WordMatcher:
         while self.waiting and self._spoken:
             if self._spoken[-1].text_end < self.waiting[0].spoken_end:
                 break
-            # A word that is not spoken, for instance as a later one was already, has no duration.
+            # A word that is not spoken, for instance if a later one already was, has no duration.
             matched.append(self._take(self._placed_s, self._placed_s))
         return matched
 

@@ -290,7 +290,7 @@ class VoiceDirectory:
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
     ) -> AvailableVoice:
         """Return the voice itself if it speaks the language, or else another voice that does.
-        Voices whose own language it is come first, then those of the same gender, then the
+        Those with the language as their own come first, then those of the same gender, then the
         default."""
         if voice.speaks(language):
             return voice

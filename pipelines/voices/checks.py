@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from configs.schema.voices import SampleRules
 from models.audio import Pcm, float_to_pcm16
@@ -37,6 +38,8 @@ PIECE_S = 6.0
 EXCERPT_S = 20.0  # speech for language detection
 PITCH_S = 30.0  # speech of each file for the pitch
 OPENING_S = 30.0
+LEAST_SPEECH = 3 * VAD_SAMPLE_RATE  # samples on a channel that has a speaker
+LEAK_DB = 20.0  # level by which a channel is below the other that only repeats it
 CUT_HZ = 24_000  # sample rate of recordings that are cut
 SEVERAL_SPEAKERS = "files: {!r} seems to hold more than one speaker; all files must be of one"
 
@@ -172,13 +175,33 @@ class SampleChecker:
         self, file: SampleFile, longest_s: float, owner: Owner, sample_rate: int
     ) -> DecodedAudio:
         try:
-            return await self._decoder.decode(
+            audio = await self._decoder.decode(
                 file.path, owner=owner, sample_rate=sample_rate, max_duration_s=longest_s
             )
+            if audio.channels == 2 and not file.is_kept:
+                await self._check_channels(file, longest_s, owner)
+            return audio
         except AudioTooLong:
             raise AudioTooLong(self._wrong_length(file)) from None
         except (InvalidAudio, FileTooLarge) as error:
             raise type(error)(f"files: {file.name!r}: {error}") from None
+
+    async def _check_channels(self, file: SampleFile, longest_s: float, owner: Owner) -> None:
+        """Checks that one person speaks on both channels, since their mean would hide a second one
+        who speaks at the same time. Raises InvalidAudio."""
+        speeches: list[Pcm] = []
+        for channel in (0, 1):
+            audio = await self._decoder.decode(
+                file.path, owner=owner, max_duration_s=longest_s, channel=channel
+            )
+            speech = (await asyncio.to_thread(self._find_speech, audio.pcm))[-1]
+            speeches.append(_excerpt(speech, PITCH_S))
+        levels = [level_dbfs(speech) for speech in speeches if len(speech) >= LEAST_SPEECH]
+        if len(levels) < 2 or abs(levels[0] - levels[1]) > LEAK_DB:
+            return
+        first, second = [await asyncio.to_thread(self.encoder().embed, pcm) for pcm in speeches]
+        if float(first @ second) < self.rules.min_similarity:
+            raise InvalidAudio("each channel has another speaker; send one channel alone")
 
     def _wrong_length(self, file: SampleFile, seconds: float | None = None) -> str:
         actual = "too long" if seconds is None else f"{seconds:.1f} seconds long"
@@ -192,9 +215,7 @@ class SampleChecker:
         """Measure a file; blocking, about 0.3 s for a minute of audio."""
         pcm = audio.pcm
         rules, name = self.rules, file.name
-        probabilities = self.vad.probabilities(levelled(pcm)[0])
-        is_speech = probabilities >= rules.speech_threshold
-        speech = speech_only(pcm, is_speech, self.vad.capabilities.frame_samples)
+        probabilities, is_speech, speech = self._find_speech(pcm)
         share = len(speech) / len(pcm)
         if share < rules.min_speech_share:
             raise InvalidAudio(
@@ -229,6 +250,13 @@ class SampleChecker:
         opening = pcm[: int(OPENING_S * VAD_SAMPLE_RATE)].copy()  # a copy frees the whole signal
         return _Analysed(sample, _excerpt(speech, PITCH_S), opening)
 
+    def _find_speech(self, pcm: Pcm) -> tuple[Pcm, NDArray[np.bool_], Pcm]:
+        """Returns each frame's probability of speech, whether that is enough, and the speech."""
+        probabilities = self.vad.probabilities(levelled(pcm)[0])
+        is_speech = probabilities >= self.rules.speech_threshold
+        speech = speech_only(pcm, is_speech, self.vad.capabilities.frame_samples)
+        return probabilities, is_speech, speech
+
     def _compare(self, checked: Sequence[_Analysed]) -> CheckedSamples:
         """Checks that one person speaks in all files; blocking, about a second."""
         encoder = self.encoder()
@@ -253,7 +281,7 @@ class SampleChecker:
 
 
 def _cut(file: SampleFile, pcm: Pcm, count: int) -> list[SampleFile]:
-    """Write a recording of CUT_HZ as so many WAV files of equal length; blocking."""
+    """Write a recording of CUT_HZ as `count` WAV files of equal length; blocking."""
     pieces: list[SampleFile] = []
     for number, part in enumerate(np.array_split(pcm, count), start=1):
         path = file.path.with_name(f"{file.path.name}-{number}")

@@ -39,7 +39,7 @@ SLOW_S = 4.0  # an attempt that takes longer makes its workspace slow, whatever 
 SLOW_FOR = timedelta(minutes=10)  # time for which a workspace then counts as slow
 AT_ONCE_SLOW = 64  # places that slow workspaces share
 MAX_SLOW = 1000  # workspaces that are remembered
-STORING_S = 0.05  # added to the time of each attempt: one at a refused address takes none
+STORING_S = 0.05  # added to the time of each attempt, since one at a refused address takes none
 LEASE = timedelta(seconds=30)  # an attempt and storing its outcome take at most half of it
 STOP_S = 16.0  # time for running attempts when the worker stops; each ends within 15 s
 BACKLOG_S = 10.0

@@ -218,7 +218,7 @@ class _Patience:
 
 
 def _reuse_noted() -> aiohttp.TraceConfig:
-    """Note in the list that is the context of a request, if any, that it reuses a connection."""
+    """Record that a request reuses a connection, in the list that is its context, if any."""
     trace = aiohttp.TraceConfig()
 
     async def note(_: object, context: SimpleNamespace, __: object) -> None:

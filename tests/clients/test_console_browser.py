@@ -135,6 +135,7 @@ def plans(server: Server, token: str) -> int:
 def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: Page) -> None:
     sign_up(page, "third@example.com")
     wait_until(page, "at('.credit').innerText.includes('5.00 USD')")
+    go(page, "account/100%")  # a sign that begins no code
     go(page, "account/webhooks")
     press(page, "Add a webhook")
     fill(page, Address="http://hooks.example.com/")

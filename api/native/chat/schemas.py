@@ -122,7 +122,7 @@ class JsonObjectFormat(RequestModel):
 
 
 class JsonFormat(JsonObjectFormat):
-    """A JSON object, which obeys `schema`, as llama.cpp's clients send it."""
+    """JSON objects that obey `schema`, in the form that llama.cpp's clients send."""
 
     json_schema: Annotated[JsonSchema | None, Field(alias="schema")] = None
 
@@ -219,7 +219,7 @@ class TextPart(RequestModel):
 
 
 class RefusalPart(RequestModel):
-    """A refusal of an earlier answer, read as its text; only in messages of the assistant."""
+    """The refusal in an earlier answer, read as its text; only in messages of the assistant."""
 
     type: Literal["refusal"]
     refusal: str

@@ -178,7 +178,7 @@ def _files_schema(rules: SampleRules, note: str = "") -> dict[str, Any]:
     status_code=201,
     summary="Create a custom voice from recordings",
     openapi_extra=form_schema(
-        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one.")
+        "files", VoiceFields, _files_schema(_CONFIG.samples, " A version needs only one file.")
     ),
 )
 async def create_voice(
@@ -292,7 +292,7 @@ async def read_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) 
 @router.delete("/voices/{voice_id}", summary="Delete a custom voice")
 async def delete_voice(voice_id: str, principal: PrincipalDep, voices: VoicesDep) -> Done:
     """Also deletes recordings, versions and shares. If the voice is still being built, the finished
-    share of the build is charged."""
+    part of the build is charged."""
     await voices.custom.delete(principal, voice_id)
     return Done(message="the voice is deleted")
 

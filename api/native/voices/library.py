@@ -81,7 +81,7 @@ class ShownShare(Shown):
     is_own: bool = Field(description="True if this workspace owns the voice.")
     workspace_id: Id | None = Field(description="Receiving workspace.")
     email: Annotated[str | None, BeforeValidator(lambda email: email or None)] = Field(
-        description="Recipient of an offer that an earlier release made; it has expired."
+        description="Recipient of an earlier release's offer; expired unless it was accepted."
     )
     created_at: datetime
     expires_at: datetime | None = Field(description="Expiry of an unused code.")

@@ -88,7 +88,7 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class Forgive:
-    """Exempts audio whose text is withheld from the charge."""
+    """Takes audio whose text is withheld out of the charge."""
 
     seconds: float
 

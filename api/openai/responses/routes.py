@@ -124,9 +124,7 @@ async def count_input_tokens(
         raise turns.no_response(turns.PREVIOUS) from None
 
 
-@stored.post(
-    "/openai/v1/responses/{response_id}/cancel", summary="Cancel a response in the background"
-)
+@stored.post("/openai/v1/responses/{response_id}/cancel", summary="Cancel a background response")
 async def cancel_response(
     response_id: str, principal: PrincipalDep, chat: ChatDep
 ) -> ResponseObject:

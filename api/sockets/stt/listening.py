@@ -67,8 +67,8 @@ class SocketListener(ABC):
         return
 
     async def cleared(self, sentence_ids: range) -> None:
-        """Runs after uncommitted audio was dropped by the client, with the ids of its utterances,
-        whose texts may have come or come later. The default does nothing."""
+        """Runs after the client dropped uncommitted audio, with the ids of the utterances in it.
+        Their texts may have come already, or may still come. The default does nothing."""
         return
 
     async def start(self, options: SessionOptions) -> None:

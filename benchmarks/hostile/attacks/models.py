@@ -13,7 +13,7 @@ from benchmarks.hostile.attacker import Attacker, attack, looped_attack
 from benchmarks.hostile.audio import flac_of_tiny_blocks, opus_of_short_packets, repeated
 from benchmarks.hostile.bystander import Bystander
 
-DIGITS = "777777777777777 " * 312  # 5,000 characters, of which 60,000 are spoken
+DIGITS = "777777777777777 " * 312  # 5,000 characters, spoken as 60,000
 LINES = "a\n" * 2500
 SENTENCE = "The train to the coast leaves at nine, so be there early. "
 LONG_TEXT = (SENTENCE * 90)[:5000]

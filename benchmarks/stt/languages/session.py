@@ -2,12 +2,12 @@
 
 `python -m benchmarks.stt.languages.session` speaks the answers, names and numbers of
 `short_turns.yaml` and sentences with this service's voices in twelve languages, asks Whisper once
-for the probabilities of each one's language, and keeps these in the file `--keep`, so that it can
-be interrupted. Sessions are then played with the service's own estimate of their language. In some,
-a sentence that makes it certain is followed by all short turns of its language and half; a turn
-that is taken for another language is a flip. In the others, a sentence of two seconds or more in
-another language follows such a sentence at once, or after three short turns. A hash tells whether a
-text is in the tuned or the held-out half.
+for the language probabilities of each, and keeps these in the file `--keep`, so that an interrupted
+run can continue. Sessions are then played with the service's own estimate of their language. Each
+begins with a sentence that makes the language certain. In some, all short turns of the same
+language and half follow; a turn that is taken for another language is a flip. In the others, a
+sentence of two seconds or more in another language follows, at once or after three short turns. A
+hash tells whether a text is in the tuned or the held-out half.
 """
 
 import json

@@ -47,7 +47,7 @@ MAX_WAITING = 32  # waiting uploads; beyond it, owners with the longest queues g
 MOST_WORKERS = 4
 ANSWER_BYTES = 2**16
 HEAD_BYTES = 64  # bytes that `sniff` needs, behind a tag
-MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as pictures, is taken for MP3
+MOST_TAG_BYTES = 1 << 16  # a file with a longer tag, such as one with pictures, is taken for MP3
 
 AudioFormat = Literal["mp3", "wav", "flac", "ogg", "m4a", "webm", "aac"]
 OpenFile = BinaryIO | socket.socket
@@ -69,6 +69,7 @@ class DecodedAudio:
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
     format: AudioFormat
+    channels: int = 1  # of the file
 
 
 class WorkerDied(Exception):
@@ -110,7 +111,8 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
         InvalidAudio, AudioTooLong, FileTooLarge or Overloaded. Cancelling ends the work."""
         try:
             with metrics.live_decodes.track_inprogress():
-                _duration_s(await self._process.run(job, wire, wire), job["max_seconds"])
+                answer = await self._process.run(job, wire, wire)
+                _duration_and_channels(answer, job["max_seconds"])
         except WorkerDied as error:
             raise Overloaded("the decoder has ended; connect again") from error
         except PipelineError as error:
@@ -145,13 +147,15 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                     "stop_seconds": stop_s,
                     "channel": channel,
                 }
-                pcm, duration_s = await self._decode(path, owner, job)
+                pcm, duration_s, channels = await self._decode(path, owner, job)
         except PipelineError as error:
             metrics.decode_failures.labels(error.code).inc()
             raise
-        return DecodedAudio(pcm, sample_rate, duration_s, audio_format)
+        return DecodedAudio(pcm, sample_rate, duration_s, audio_format, channels)
 
-    async def _decode(self, path: Path, owner: Owner, job: dict[str, Any]) -> tuple[Pcm, float]:
+    async def _decode(
+        self, path: Path, owner: Owner, job: dict[str, Any]
+    ) -> tuple[Pcm, float, int]:
         async with AsyncExitStack() as turn:
             with metrics.decodes_waiting.track_inprogress():
                 await turn.enter_async_context(self._slots.slot(owner))
@@ -170,8 +174,8 @@ class AudioDecoder(AbstractAsyncContextManager["AudioDecoder"]):
                     raise Overloaded("the decoder does not start; try again later") from error
                 except TimeoutError as error:
                     raise InvalidAudio("the file cannot be decoded within its limits") from error
-                duration_s = _duration_s(answer, job["max_seconds"])
-                return await asyncio.to_thread(_map, target), duration_s
+                duration_s, channels = _duration_and_channels(answer, job["max_seconds"])
+                return await asyncio.to_thread(_map, target), duration_s, channels
 
 
 class DecoderProcess:
@@ -274,18 +278,18 @@ class DecoderProcess:
 
 def sniff(head: bytes) -> AudioFormat:
     """Determines the format of a file by its first `head_bytes`. Raises InvalidAudio for others."""
-    if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
+    audio = head[id3_length(head) :]  # some taggers put ID3 before every format
+    if audio[:4] in (b"RIFF", b"RF64", b"BW64") and audio[8:12] == b"WAVE":
         return "wav"
-    if head[:4] == b"fLaC":
+    if audio[:4] == b"fLaC":
         return "flac"
-    if head[:4] == b"OggS":
+    if audio[:4] == b"OggS":
         return "ogg"
-    if head[4:8] == b"ftyp" and head[8:12] not in _PICTURES:
-        if any(map(_MP4_BRAND.fullmatch, _brands(head))):
+    if audio[4:8] == b"ftyp" and audio[8:12] not in _PICTURES:
+        if any(map(_MP4_BRAND.fullmatch, _brands(audio))):
             return "m4a"
-    if _WEBM.match(head):  # recordings of browsers
+    if _WEBM.match(audio):  # recordings of browsers
         return "webm"
-    audio = head[id3_length(head) :]
     if len(audio) > 2 and audio[0] == 0xFF and audio[1] & 0xF6 == 0xF0 and audio[2] >> 2 & 15 < 13:
         return "aac"  # ADTS
     if audio != head or _is_mp3_frame(head):
@@ -334,8 +338,8 @@ def _map(pcm: BinaryIO) -> Pcm:
     return np.asarray(np.memmap(pcm, np.float32, "c"))
 
 
-def _duration_s(answer: bytes, max_s: float) -> float:
-    """Reads the duration. Raises the child's error, or InvalidAudio for an implausible answer."""
+def _duration_and_channels(answer: bytes, max_s: float) -> tuple[float, int]:
+    """Reads an answer. Raises the child's error, or InvalidAudio for an implausible answer."""
     expected = (AudioTooLong, FileTooLarge, StorageUnavailable)
     refusals: dict[str, type[PipelineError]] = {error.__name__: error for error in expected}
     try:
@@ -344,7 +348,7 @@ def _duration_s(answer: bytes, max_s: float) -> float:
             raise refusals.get(content["error"], InvalidAudio)(str(content["message"]))
         duration_s = float(content["duration_s"])
         if 0 <= duration_s <= max_s + 1:
-            return duration_s
+            return duration_s, int(content["channels"])
     except (ValueError, TypeError, KeyError):
         pass
     raise InvalidAudio("the file cannot be decoded")

@@ -12,7 +12,7 @@ from models.stt.base import STT_SAMPLE_RATE
 from pipelines.audio.decode.decoder import AudioDecoder, head_bytes, sniff
 from pipelines.errors import InvalidAudio
 
-MESSAGE_BYTES = 2**14  # message to the process; a reply has a channel number and as many samples
+MESSAGE_BYTES = 2**14  # most bytes of a message to the process, and most samples of a reply
 # The demuxer of MP4 looks back only within this much of the header.
 MP4_HEAD_BYTES = 2048
 ANSWER_S = 10.0  # timeout of a message, which usually takes milliseconds

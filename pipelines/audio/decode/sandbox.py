@@ -101,7 +101,7 @@ def confine(cpu_s: int, file_bytes: int) -> None:
 
 
 def _refuse_files() -> bool:
-    """Whether Landlock refuses every file, TCP port and, where it can, signal from now on."""
+    """Refuse every file, TCP port and, where Landlock can, signal from now on; return success."""
     version = _libc.syscall(_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
     if version < 1:
         return False
@@ -117,7 +117,7 @@ def _refuse_files() -> bool:
 
 
 def _filter_calls() -> bool:
-    """Whether seccomp refuses from now on each system call that is not in the list."""
+    """Refuse each system call that is not in the list from now on; return success."""
     if (calls := _CALLS.get(os.uname().machine)) is None:
         return False
     audit_arch, numbers = calls

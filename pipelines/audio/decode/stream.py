@@ -19,7 +19,7 @@ from pipelines.errors import InvalidAudio
 LiveEncoding = Literal["mulaw", "alaw", "linear"]
 LiveSampleRate = Literal[8000, 16000, 24000, 44100, 48000]
 
-HALF_BAND_TAPS = 32  # samples at 8 kHz that interpolate one between two; the delay is half of them
+HALF_BAND_TAPS = 32  # samples at 8 kHz from which one in between is computed; half are the delay
 _EMPTY: Pcm = np.zeros(0, np.float32)
 
 

@@ -2,11 +2,11 @@
 
 `python -m pipelines.audio.decode.worker` gets jobs over the socket that is its standard input. Each
 is a message `{"format", "sample_rate", "max_seconds"}`, with `channel` if it selects one, and three
-open files: a socket for the answer, the source and the target. The answer is `{"duration_s"}`, with
-mono float32 samples in the target, or `{"error", "message"}`, and then the end of the stream. If
-the caller shuts down its end of that socket, the child is killed. The process itself reads no
-upload, so no file can harm the decoding of the next. It imports little, so that a child starts in
-milliseconds.
+open files: a socket for the answer, the source and the target. The answer is `{"duration_s",
+"channels"}`, with mono float32 samples in the target, or `{"error", "message"}`, and then the end
+of the stream. If the caller shuts down its end of that socket, the child is killed. The process
+itself reads no upload, so no file can harm the decoding of the next. It imports little, so that a
+child starts in milliseconds.
 
 A job with `channels` is a live stream: source and target are one socket of messages
 (`LiveWire`)."""
@@ -83,7 +83,7 @@ ACCEPTED = {
     "webm": ("matroska,webm", "opus,vorbis"),
     "aac": ("aac", "aac"),
 }
-# Channels, rate and bits of linear samples, in `fmt `; a tag of FFFE has another behind it.
+# Channels, rate and bits of linear samples, in `fmt `; a tag of FFFE is followed by the real one.
 _LINEAR_WAV = re.compile(
     rb"(?:\x01\0|\xfe\xff(?=.{22}\x01\0))(..)(.{4}).{6}([\x08\x10\x18\x20]\0)", re.DOTALL
 )
@@ -106,6 +106,7 @@ class PcmWriter:
     _quality: str = "HQ"  # quality of StreamResampler
     _mixdown: Mixdown = field(default_factory=Mixdown)
     _resampler: StreamResampler | None = None
+    channels: int = 1  # most channels of a block
     _seconds: float = 0.0
     _samples: int = 0  # samples of all channels
     _non_finite: int = 0
@@ -116,6 +117,7 @@ class PcmWriter:
         if not finite.all():
             self._non_finite += int(samples.size - np.count_nonzero(finite))
             samples = np.where(finite, samples, np.float32(0))
+        self.channels = max(self.channels, len(samples))
         self._samples += samples.size
         self._seconds += samples.shape[1] / rate
         if self._seconds > self._max_seconds + CODEC_SLACK_S:
@@ -169,7 +171,7 @@ def decode(job: dict[str, Any], source: BinaryIO, target: BinaryIO) -> dict[str,
         seconds += samples.shape[1] / rate
         if seconds >= (job.get("stop_seconds") or math.inf):
             break
-    return {"duration_s": writer.finish()}
+    return {"duration_s": writer.finish(), "channels": writer.channels}
 
 
 class LiveWire:
@@ -226,12 +228,12 @@ def _decode_live(job: dict[str, Any], wire: LiveWire) -> dict[str, Any]:
     for samples, rate in blocks:
         for writer in writers:
             writer.add(samples, rate)
-    return {"duration_s": [writer.finish() for writer in writers][0]}
+    return {"duration_s": [writer.finish() for writer in writers][0], "channels": channels}
 
 
 def _blocks_of_wav(wire: LiveWire) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Yields linear samples as they come, without the chunks after them: FFmpeg, which decodes the
-    others, reads 64 KiB of linear samples (4 s of a telephone's) before it returns the first."""
+    """Yields linear samples as they come, without the chunks after them. FFmpeg, which decodes the
+    other encodings, reads 64 KiB of linear samples (4 s of a telephone's) before the first."""
     data = b""
     header = None
     while header is None and len(data) < LIVE_BYTES and (part := wire.read(LIVE_BYTES)):

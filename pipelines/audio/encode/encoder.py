@@ -50,7 +50,7 @@ class Codec:
     codec: str  # PyAV's name
     sample_format: str
     media_type: str
-    rates: tuple[int, ...]  # Hz that the codec takes; empty: any that audio has here
+    rates: tuple[int, ...]  # Hz that the codec takes; empty: all rates
     decoded_rate: int | None = None  # rate in Hz that a decoder delivers; None: as encoded
     bit_rate: int | None = None
     container: str | None = None  # name that PyAV uses; None: the format's name
@@ -314,7 +314,7 @@ def _mp3_opening(first: bytes, sample_rate: int, bit_rate: int) -> bytes:
     # This header has no padding byte and no flag but mono: FFmpeg takes any other frame for audio.
     header = bytes([first[0], first[1], first[2] & ~0x02, first[3] & 0xC0])
     side = bytes(9 if older else 17)
-    # The tag has no optional fields, since the length is not known; then comes its writer.
+    # The tag has no optional fields, since the length is not known; its writer's name follows.
     tag = b"Xing" + bytes(4) + b"Lavf".ljust(21, b"\0") + (_MP3_DELAY << 12).to_bytes(3, "big")
     return (header + side + tag).ljust(length, b"\0")
 

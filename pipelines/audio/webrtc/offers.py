@@ -54,7 +54,7 @@ def rewritten(offer: str, *, keeps_candidates: bool) -> str:
         section = sections[kind]
         written += _audio(section) if kind == "audio" else _data_channel(section)
         written += [f"a=mid:{mids[kind]}", *_transport([*section, *session])]
-        if keeps_candidates:  # in both sections: aiortc takes only those of a transport's last one
+        if keeps_candidates:  # in both: aiortc takes only those of a transport's last section
             public = [f"a={line}" for line in sections["audio"] if _is_public(line)]
             written += public[:MAX_CANDIDATES]
     return "\r\n".join(written) + "\r\n"

@@ -82,7 +82,7 @@ class Peer:
             raise InvalidRequest(f"sdp: the offer is invalid: {type(error).__name__}") from error
         sctp = self._connection.sctp
         assert sctp is not None  # `rewritten` requires a data channel
-        # aiortc announces a window of receipt, and does not enforce it.
+        # aiortc announces a receive window, and does not enforce it.
         self._ice.is_full = lambda: getattr(sctp, "_advertised_rwnd", 0) < 0
         await self._connection.setLocalDescription()
         answer: str = self._connection.localDescription.sdp
@@ -176,7 +176,7 @@ class Peer:
     async def _take_audio(self, track: MediaStreamTrack) -> None:
         """Queues the client's audio, and silence where none comes for a while. Drops what comes
         before the data channel is open: the track itself queues without bound."""
-        gap_s = MAX_GAP_S  # nothing before the first audio
+        gap_s = MAX_GAP_S  # no silence fills in before the first audio
         while not self.lost.is_set():
             try:
                 async with asyncio.timeout(GAP_S):

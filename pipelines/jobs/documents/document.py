@@ -154,6 +154,8 @@ def _too_long(most_characters: int) -> FileTooLarge:
 def _decoded(data: bytes, name: str, most_characters: int) -> str:
     """Decode UTF-8, UTF-16 with a mark, or Windows-1252. Raises InvalidRequest or FileTooLarge."""
     kind = file_kind(data, name)
+    if not kind and b"\0" in data and not data.startswith(UTF_16_MARKS):
+        kind = "a binary file"
     if kind in TEXTUAL or (kind and not is_text(data)):
         raise not_a_document(kind)
     if len(data) > MOST_BYTES * most_characters:

@@ -10,15 +10,16 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import unescape
-from posixpath import dirname, join, normpath
+from posixpath import normpath
 from urllib.parse import unquote
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pipelines.errors import FileTooLarge, InvalidRequest
 from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut, clean_title
 from pipelines.jobs.documents.headings import follows, is_extra
+from pipelines.jobs.documents.package import Package, Place, place_of
 from pipelines.jobs.file_kinds import UTF_16_MARKS, archive_kind, not_a_document
 from pipelines.text.markup import Token, tokens_of
 from pipelines.text.normalisation.notation import TO_RAISED
@@ -26,8 +27,9 @@ from pipelines.text.normalisation.notation import TO_RAISED
 MAX_MEMBERS = 10_000
 MAX_NOTE = 3000  # characters of a note that only links mark
 MAX_COVER_BYTES = 4 << 20
-MOST_BYTES = 4  # bytes for each allowed character, of an EPUB when unpacked
-MAX_TOKENS = 1_000_000
+MOST_BYTES = 4  # bytes for each allowed character, of a file when unpacked
+MOST_MARKUP = 4  # times as many, of all files; textbooks with formulas are mostly MathML
+MAX_TOKENS = 1_500_000
 MOST_LEVELS = 2  # levels of the table of contents; deeper entries are sections
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
@@ -48,7 +50,8 @@ _BLOCKS = set(
 )
 _CELLS = {"td", "th"}
 _STOPS = ".,:;!?…。！？、，：；"  # after which the next cell of a row needs no comma
-_SILENT = set("head script style svg math nav template rt rp canvas audio video iframe".split())
+_SILENT = set("head script style svg math nav template rt rp rtc canvas audio video iframe".split())
+_SILENT |= {"case"}  # of `epub:switch`, whose default is what all readers can show
 _ONE_NOTE = {"footnote", "endnote", "rearnote", "doc-footnote", "doc-endnote"}
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
 _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
@@ -61,9 +64,6 @@ _HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\
 _RAISED = re.compile(r"\s*\[?([-−+]?\d{1,3}(?:[,–-]\d{1,3}){0,4})\]?\s*")
 _MARK = re.compile(r"\[?(?:\d{1,4}|[*†‡§¶]{1,3}|[a-z]|[ivxlc]{1,6})\]?")
 
-Place = tuple[str, str]
-"""A page and the id of an element in it; the id is empty for the beginning of the page."""
-
 
 def read_epub(data: bytes, most_characters: int) -> Book:
     """Reads an EPUB. Blocking. Raises InvalidRequest or FileTooLarge."""
@@ -74,55 +74,14 @@ class _DamagedFile(InvalidRequest):
     """A file of the EPUB is missing or cannot be unpacked."""
 
 
-@dataclass(slots=True)
-class _Name:
-    """A title, creator or language in the metadata."""
-
-    tag: str
-    key: str  # id of the element
-    role: str  # MARC relator of a creator
-    text: str = ""
-
-
-@dataclass(slots=True)
-class _Metadata:
-    """Reads the metadata of a package document, of EPUB 2 or 3."""
-
-    names: list[_Name] = field(default_factory=list)
-    refined: dict[str, str] = field(default_factory=dict)  # by the id of the element
-    _refines: str = ""  # id of the element whose role or title-type follows
-
-    def read(self, token: Token, inside: str) -> None:
-        tag = _local(token)
-        attributes = token.attributes
-        if tag in ("title", "creator", "language") and not token.closes:
-            self.names.append(_Name(tag, attributes.get("id", ""), attributes.get("opf:role", "")))
-        elif tag == "meta":
-            is_kind = attributes.get("property") in ("role", "title-type")
-            self._refines = attributes.get("refines", "")[1:] if is_kind else ""
-        elif inside == "meta" and self._refines:
-            self.refined.setdefault(self._refines, token.text.strip())
-        elif self.names and inside == self.names[-1].tag:
-            name = self.names[-1]
-            name.text = f"{name.text}{unescape(token.text)}"[:MAX_TITLE]
-
-    def texts(self, tag: str, kind: str) -> list[str]:
-        """Return the texts of the elements of this kind or, if there is none, of all."""
-        texts = list[tuple[str, str]]()
-        for name in self.names:
-            text = " ".join(name.text.split())[:MAX_TITLE]
-            if name.tag == tag and text:
-                texts.append((text, self.refined.get(name.key, name.role) or kind))
-        return [text for text, its_kind in texts if its_kind == kind] or [text for text, _ in texts]
-
-
 class _Epub:
     """EPUB in memory. Every method raises InvalidRequest or FileTooLarge."""
 
     def __init__(self, data: bytes, most_characters: int) -> None:
         if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
             raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
-        self._bytes_left = MOST_BYTES * most_characters + MAX_COVER_BYTES
+        self._file_bytes = MOST_BYTES * most_characters + MAX_COVER_BYTES
+        self._bytes_left = MOST_MARKUP * self._file_bytes
         self._tokens_left = MAX_TOKENS
         try:
             self._zip = ZipFile(io.BytesIO(data))
@@ -137,41 +96,16 @@ class _Epub:
 
     def book(self) -> Book:
         roots = (token.attributes for token in self._tokens(_CONTAINER))
-        package = next((root["full-path"] for root in roots if "full-path" in root), "")
-        items: dict[str, str] = {}
-        spine = []
-        images = set[str]()
-        aside = 0  # pages outside of the reading order
-        metadata = _Metadata()
-        cover = contents = inside = ""
-        for token in self._tokens(package):
-            tag = _local(token)
-            attributes = token.attributes
-            metadata.read(token, inside)
-            if tag == "item" and not token.closes:
-                name = attributes.get("id", "")
-                items[name] = _place(package, attributes.get("href", ""))[0]
-                if attributes.get("media-type", "").startswith("image/"):
-                    images.add(name)
-                properties = attributes.get("properties", "").split()
-                cover = name if "cover-image" in properties else cover
-                contents = name if "nav" in properties else contents
-            elif tag == "spine" and not token.closes:
-                contents = contents or attributes.get("toc", "")
-            elif tag == "itemref" and attributes.get("linear") == "no":
-                aside += 1
-            elif tag == "itemref":
-                spine.append(attributes.get("idref", ""))
-            elif tag == "meta" and attributes.get("name") == "cover":
-                cover = cover or attributes.get("content", "")
-            inside = "" if token.closes else tag or inside
-        names = (name for name in spine if name in items and name not in images)
-        pages = dict.fromkeys(items[name] for name in names)  # without duplicates
-        title = next(iter(metadata.texts("title", "main")), UNTITLED)
+        path = next((root["full-path"] for root in roots if "full-path" in root), "")
+        package = Package(path)
+        for token in self._tokens(path):
+            package.read(token)
+        pages = package.pages()
+        title = next(iter(package.metadata.texts("title", "main")), UNTITLED)
         entries: dict[Place, str] = {}
-        if contents in items:
+        if package.contents in package.items:
             with suppress(InvalidRequest):  # a broken one; headings begin chapters, too
-                entries = self._contents(items[contents])
+                entries = self._contents(package.items[package.contents])
         entries = {place: label for place, label in entries.items() if place[0] in pages}
         reader = _PageReader(title, entries if len(entries) > 1 else {})
         damaged = dict[str, InvalidRequest]()
@@ -180,37 +114,39 @@ class _Epub:
             try:
                 for token in self._tokens(page):
                     reader.read(token)
-            except _DamagedFile as error:
+            except InvalidRequest as error:
+                if page not in package.drawings and not isinstance(error, _DamagedFile):
+                    raise
                 damaged[page] = error
         reader.finish()
         if damaged and len(damaged) == len(pages):
             raise next(iter(damaged.values()))
         image = b""
         with suppress(InvalidRequest):
-            if cover in items and cover not in images:
-                image = self._read(self._first_image(items[cover]))
-            elif cover in items:
-                image = self._read(items[cover])
+            if package.cover in package.images:
+                image = self._read(package.items[package.cover])
+            elif package.cover in package.items:
+                image = self._read(self._first_image(package.items[package.cover]))
         if not image.startswith(COVERS) or len(image) > MAX_COVER_BYTES:
             image = b""
         return Book(
             title=title,
             chapters=tuple(reader.chapters),
-            author=", ".join(metadata.texts("creator", "aut")),
+            author=", ".join(package.metadata.texts("creator", "aut")),
             cover=b64encode(image).decode(),
             left_out=LeftOut(
-                notes=reader.notes_left_out, pages=aside, hidden=reader.hidden_left_out
+                notes=reader.notes_left_out, pages=package.aside, hidden=reader.hidden_left_out
             ),
-            language=next(iter(metadata.texts("language", "")), ""),
+            language=next(iter(package.metadata.texts("language", "")), ""),
             warnings=_damage([*damaged]),
         )
 
     def _first_image(self, page: str) -> str:
         """Return the name of the first image of a page; the name of the page if it has none."""
         for token in self._tokens(page):
-            if _local(token) in ("img", "image") and not token.closes:
+            if token.local_name in ("img", "image") and not token.closes:
                 links = (token.attributes.get(name) for name in ("src", "xlink:href", "href"))
-                return _place(page, next(filter(None, links), ""))[0]
+                return place_of(page, next(filter(None, links), ""))[0]
         return page
 
     def _contents(self, page: str) -> dict[Place, str]:
@@ -221,7 +157,7 @@ class _Epub:
         label = ""
         place: Place | None = None
         for token in self._tokens(page):
-            tag = _local(token)
+            tag = token.local_name
             if tag == "nav":
                 is_toc = not token.closes and "toc" in token.attributes.get("epub:type", "").split()
             elif tag == "navmap":
@@ -237,9 +173,9 @@ class _Epub:
             elif tag in ("a", "navlabel") and not token.closes:
                 label = ""
                 if tag == "a":
-                    place = _place(page, token.attributes.get("href", ""))
+                    place = place_of(page, token.attributes.get("href", ""))
             elif tag == "content" and not token.closes:
-                place = _place(page, token.attributes.get("src", ""))
+                place = place_of(page, token.attributes.get("src", ""))
             elif token.text:
                 label = f"{label}{_SPACES.sub(' ', unescape(token.text))}"[:MAX_TITLE]
             if tag in ("a", "content") and token.closes and place and label.strip():
@@ -289,11 +225,11 @@ class _Epub:
             if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise BadZipFile
             with self._zip.open(info) as member:
-                data = member.read(self._bytes_left + 1)
+                data = member.read(min(self._bytes_left, self._file_bytes) + 1)
         except _UNREADABLE:
             raise _DamagedFile(f"document: {name[:100]} cannot be read") from None
         self._bytes_left -= len(data)
-        if self._bytes_left < 0:
+        if self._bytes_left < 0 or len(data) > self._file_bytes:
             raise FileTooLarge("document: the EPUB is too large when unpacked")
         return data
 
@@ -351,9 +287,13 @@ class _PageReader:
         self._skipped = 0  # depth in an element that is left out
         self._is_hidden = False  # whether that element is hidden, and no text of it was met
         self._skipped_note: Place | None = None  # last note that began in it
+        self._drawn = list[str]()  # text of the SVG of a page, which is read if there is no other
+        self._is_drawing = False  # whether the element that is left out is an SVG
+        self._is_drawn_text = False
+        self._is_page_empty = True
         self._raised = 0  # depth in `sup`
         self._raised_at = 0  # index of the first part of the `sup`
-        self._link: tuple[int, bool, Place] | None = None  # first part, whether a mark, target
+        self._link: tuple[int, bool, Place] | None = None  # first part, is it a mark, target
 
     @property
     def notes_left_out(self) -> int:
@@ -361,12 +301,12 @@ class _PageReader:
         return len({self.left_out[place] for place in self.notes & self.left_out.keys()})
 
     def turn(self, page: str) -> None:
+        self._end_page()
         self._page = page
-        self._break()
         self._begin("")
 
     def finish(self) -> None:
-        self._break()
+        self._end_page()
         self._flush(len(self._parts))
 
     def read(self, token: Token) -> None:
@@ -375,15 +315,41 @@ class _PageReader:
             self._skipped += -1 if token.closes else bool(token.name)
             if token.name and not token.closes:
                 self._leave_out(token.attributes.get("id", ""), _kinds(token.attributes))
+            if self._is_drawing:
+                self._draw(token)
             if self._is_hidden and token.text.strip():
                 self.hidden_left_out += 1
                 self._is_hidden = False
         elif token.closes:
-            self._close(_local(token))
+            self._close(token.local_name)
         elif token.name:
-            self._open(_local(token), token.attributes)
+            self._open(token.local_name, token.attributes)
         else:
             self._write(unescape(token.text).replace("\n", " "))
+
+    def _end_page(self) -> None:
+        self._break()
+        if self._is_page_empty and self._drawn:
+            self._write("".join(self._drawn))
+            self._break()
+        self._depth = 0
+        self._skipped = 0
+        self._drawn = []
+        self._is_drawn_text = False
+        self._is_page_empty = True
+
+    def _draw(self, token: Token) -> None:
+        """Keeps the text of an SVG, with its groups as paragraphs."""
+        tag = token.local_name
+        if tag == "text":
+            self._is_drawn_text = not token.closes
+            self._drawn.append(" ")
+        elif tag == "tspan" and not {"y", "dy"}.isdisjoint(token.attributes):
+            self._drawn.append(" ")  # a line
+        elif tag == "g":
+            self._drawn.append("\n\n")
+        elif self._is_drawn_text:
+            self._drawn.append(unescape(token.text).replace("\n", " "))
 
     def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
         name = attributes.get("id", "")
@@ -397,8 +363,9 @@ class _PageReader:
         is_hidden = is_hidden or _HIDDEN.search(attributes.get("style", "")) is not None
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
             if "#" in href and not _NOTE_MARKS.isdisjoint(kinds):
-                self.notes.add(_place(self._page, href))
+                self.notes.add(place_of(self._page, href))
             self._skipped_note = None
+            self._is_drawing = tag == "svg" and not is_hidden
             self._is_hidden = is_hidden and tag not in _SILENT and _NOTES.isdisjoint(kinds)
             self._leave_out(name, kinds)
             self._skipped = 1
@@ -426,7 +393,7 @@ class _PageReader:
         elif tag == "sub" and self._raised_at == len(self._parts) - 2 and self._parts[-1] == "/":
             self._parts[-1] = "⁄"  # of a fraction, such as 3<sup>1</sup>/<sub>2</sub>
         elif tag == "a" and "#" in href and not self._link and not self._note:
-            self._link = (len(self._parts), self._raised > 0, _place(self._page, href))
+            self._link = (len(self._parts), self._raised > 0, place_of(self._page, href))
         elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
             self._write(letter)  # an initial that is drawn
 
@@ -498,9 +465,10 @@ class _PageReader:
             self._parts.append(" " if self._last in _STOPS else ", ")
         self._parts.append(text)
         self._last = text.rstrip()[-1:] or self._last
-        if self._heading_at < 0 and not text.isspace():
-            self._has_body = True
-        self._has_text |= not (self._is_heading or text.isspace())
+        if not text.isspace():
+            self._is_page_empty = False
+            self._has_body = self._has_body or self._heading_at < 0
+            self._has_text = self._has_text or not self._is_heading
 
     def _break(self) -> None:
         """Ends a paragraph, and what belongs to it."""
@@ -567,7 +535,7 @@ class _PageReader:
 
 
 def _member_key(name: str) -> str:
-    """Return the key by which a file is found whose name in the archive differs in its encoding,
+    """Return the key by which a file is found even if its name in the archive differs in encoding,
     case, composition of accents or slashes."""
     with suppress(UnicodeError):  # UTF-8 that is not declared as such
         name = name.encode("cp437").decode()
@@ -585,14 +553,3 @@ def _damage(pages: Sequence[str]) -> tuple[str, ...]:
 
 def _kinds(attributes: Mapping[str, str]) -> Sequence[str]:
     return f"{attributes.get('epub:type', '')} {attributes.get('role', '')}".split()
-
-
-def _local(token: Token) -> str:
-    return token.name.rpartition(":")[2].lower()
-
-
-def _place(page: str, href: str) -> Place:
-    """Resolves an address inside the EPUB, as it is written on a page."""
-    path, _, name = href.partition("#")
-    target = normpath(join(dirname(page), unquote(path))) if path else page
-    return target, unquote(name)

@@ -87,7 +87,7 @@ _UNIT_AFTER = re.compile(
     rf"(?!(?![{INDIC}])[^\W\u3040-\u9fff])"
 )
 _ORDINAL_SIGN = re.compile(r"[ºª]")
-# But not behind the number of a point in a list, of a group in a row, of an amount or of a year
+# The full stop of an ordinal: not after a year, an amount, an item's number or grouped digits
 _ORDINAL_DOT = re.compile(
     r"(?<!\d{4})(?<!^1)(?<!\n\d)(?<!\n\d\d)(?<!\d \d)(?<!\d \d\d)(?<!kr \d)(?<!kr \d\d)"
     r"\.(?= [a-zà-ÿőűşıčšž])"
@@ -118,7 +118,7 @@ _VERSION_BEFORE = re.compile(
 _SERIAL_BEFORE = re.compile(r"[A-Za-z][-/]?$")
 SHORTEST_TELEPHONE = 6  # shorter numbers after "phone" and the like are mostly prices and models
 _DICTATED = re.compile(r"(?!(?:1[5-9]|20)\d\d$)(?!\d+00$)\d{4,15}")  # no year, no round amount
-# Unlike Dutch "t/m" for "up to", "A/B", and alternatives such as "cm/mm"
+# A rate, but not Dutch "t/m" for "up to", "A/B", or alternatives such as "cm/mm"
 _RATE = re.compile(r"(?=.{4})(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB|cl|kg)$)[^/]+)")
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")

@@ -25,7 +25,7 @@ LEAST_UNSPACED = 30  # columns; 15 Chinese letters
 LONG_LINE = 55  # columns from which a line need not be full if its sentence goes on
 SURELY_LONG = 60  # columns from which a full line wraps even before a capital
 MOST_WIDTH = 120  # columns; longer lines are whole paragraphs
-MOST_FULL = 0.7  # least share of full lines in a wrapped paragraph
+LEAST_FULL = 0.7  # least share of full lines in a wrapped paragraph
 _HYPHENATED = 15  # least columns of a line that ends within a word
 
 _EDGE = re.compile(r"[ \t\u3000]*(?:>[ \t]?)*[ \t\u3000]*")
@@ -154,7 +154,7 @@ def _is_proven(paragraph: Sequence[_Line]) -> bool:
     width = max(lengths)
     pairs = list(pairwise(paragraph))
     full = [(before, after) for before, after in pairs if _is_full(before, after, width)]
-    is_wrapped = len(full) >= MOST_FULL * len(pairs) and len(lengths) > 1
+    is_wrapped = len(full) >= LEAST_FULL * len(pairs) and len(lengths) > 1
     return is_wrapped and any(starmap(_goes_on, full))
 
 

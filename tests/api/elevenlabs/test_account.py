@@ -104,6 +104,25 @@ async def test_dictionaries_are_made_listed_read_and_downloaded(
     assert own["size"] == 2  # the service's own dictionaries are the same ones
 
 
+async def test_a_downloaded_dictionary_with_control_characters_can_be_read_again(
+    client: httpx.AsyncClient, xi: Headers
+) -> None:
+    """XML 1.0 has no form for most control characters."""
+    rule = {"type": "alias", "string_to_replace": "I\x07P\x1b\ufffe", "alias": "inter\x1fnet"}
+    made = await client.post(
+        f"{PATH}/add-from-rules", headers=xi, json={"name": "Names", "rules": [rule]}
+    )
+    pls = await client.get(f"{PATH}/{made.json()['id']}/1/download", headers=xi)
+    files = {"file": ("names.pls", pls.content, "text/xml")}
+    again = await client.post(
+        f"{PATH}/add-from-file", headers=xi, data={"name": "Again"}, files=files
+    )
+    assert again.status_code == 200, again.text
+    shown = (await client.get(f"{PATH}/{again.json()['id']}", headers=xi)).json()
+    (read,) = shown["rules"]
+    assert (read["string_to_replace"], read["alias"]) == ("IP", "internet")
+
+
 @pytest.mark.parametrize(
     "rules",
     [

@@ -163,6 +163,30 @@ async def test_a_disconnect_before_the_first_frame_closes_the_source() -> None:
     assert source.closed
 
 
+async def test_no_item_is_taken_after_the_connection_was_cut() -> None:
+    """A server that cuts a stalled reader reports the disconnect, and ends the waiting send."""
+    taken: list[bytes] = []
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        for frame in (b"first", b"second", b"third"):
+            taken.append(frame)
+            yield frame
+
+    connection, writable = Connection(), asyncio.Event()
+
+    def cut() -> None:
+        connection.disconnected.set()
+        writable.set()
+
+    async def send(message: Message) -> None:
+        if message.get("body") == b"second":
+            asyncio.get_running_loop().call_later(0.01, cut)
+            await writable.wait()
+
+    await EventStream(frames())({"type": "http"}, connection.receive, send)
+    assert taken == [b"first", b"second"]
+
+
 @pytest.mark.parametrize(
     "length", [0, 1, 2, 3, BASE64_STEP - 1, BASE64_STEP, BASE64_STEP + 1, 5 * BASE64_STEP // 2]
 )

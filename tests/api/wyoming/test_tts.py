@@ -174,13 +174,13 @@ async def test_a_streamed_text_in_an_unknown_voice_fails_once_and_ends(home: Hom
     assert kinds(events) == ["error", "audio-stop", "synthesize-stopped"]
 
 
-@pytest.mark.parametrize("voice", [{"name": "Ton"}, {"language": "de-AT"}])
-async def test_sentences_end_by_the_rules_of_the_chosen_voice(
-    home: Home, voice: dict[str, str]
+@pytest.mark.parametrize("voice", [{"name": "Ton"}, {"language": "de-AT"}, {}, None])
+async def test_sentences_end_by_the_rules_of_the_voice_that_speaks(
+    home: Home, voice: dict[str, str] | None
 ) -> None:
     async with home.client() as client:
         await client.send("synthesize-start", voice=voice)
-        for piece in ("Am 1. ", "Mai kommt Anna."):
+        for piece in ("Wir kommen am 1. ", "Mai mit Anna."):
             await client.send("synthesize-chunk", text=piece)
             await asyncio.sleep(0.3)  # as long as a model may write the next word
         await client.send("synthesize-stop")

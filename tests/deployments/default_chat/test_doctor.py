@@ -79,7 +79,7 @@ LOADING = (503, {"message": "not ready: STT"})
 @pytest.mark.parametrize(
     ("answer", "in_ray", "line"),
     [
-        (None, None, "does not run at http.*; if your service runs elsewhere, set"),
+        (None, None, "does not run at http.*; if your service uses other ports, set"),
         (None, {}, "is starting: no gateway answers"),
         (
             LOADING,

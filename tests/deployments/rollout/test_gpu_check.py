@@ -32,7 +32,7 @@ def test_the_gated_model_waits_and_the_others_are_asked_for(
     assert entry(config, "TTSClone")["user_config"] == {"model": "auto", "wanted": "tts/csm"}
     smi("echo 'No devices were found'; exit 6")
     assert str(gpu_problem(config)).startswith(
-        "TTSClone, STT, Chat need a GPU (num_gpus): nvidia-smi fails (No devices were found): "
+        "a GPU is needed for TTSClone, STT, Chat (num_gpus): nvidia-smi fails (No devices were"
     )
     assert gpu_problem(read_config(PROJECT_DIR / "serve_config.yaml")) is None
 
@@ -45,12 +45,12 @@ def test_models_that_cannot_fit_the_gpu_together_are_refused(
     assert gpu_problem(config) is None
     smi(lists(card("NVIDIA GeForce RTX 3070", "580.95.05", "8.6")))
     assert str(gpu_problem(config)).startswith(
-        "STT, Chat need 9.0 GB of GPU memory, and GPU 0 (NVIDIA GeForce RTX 3070) has"
+        "9.0 GB of GPU memory are needed for STT, Chat, and there are 8.6 GB on GPU 0 (NVIDIA"
     )
     smi(lists(*(card("NVIDIA GeForce RTX 3070", "580.95.05", "8.6", index) for index in (0, 1))))
     assert gpu_problem(config) is None
     entry(config, "Chat")["autoscaling_config"] = {"min_replicas": 3, "max_replicas": 3}
-    assert str(gpu_problem(config)).startswith("STT, Chat need 21.4 GB of GPU memory, and GPU 0")
+    assert str(gpu_problem(config)).startswith("21.4 GB of GPU memory are needed for STT, Chat")
     entry(config, "Chat")["user_config"] = {"model": "llm/qwen3_4b_gpu"}
     assert str(gpu_problem(config)).startswith(
         "Chat needs 10.0 GB of a GPU, and the largest one has 8.6 GB: leave"

@@ -281,6 +281,9 @@ def test_texts_of_other_encodings_are_read() -> None:
         (b"%PDF-1.4\n1 0 obj", "is a PDF, not plain text"),
         (b"{\\rtf1 Text}", "is an RTF file"),
         (b"ID3\x04\x00\x00", "is audio"),
+        (b"\xff\xfb\x90\x64" + b"\x8d\xe1" * 9, "is audio"),  # MP3 without a tag
+        (b"\xff\xf1\x50\x80" + b"\x8d\xe1" * 9, "is audio"),  # ADTS
+        (b"FORM\0\0\x9d\x81AIFFCOMM", "is a binary file"),
         (b"\x89PNG\r\n\x1a\n", "is an image"),
         ("Старик шёл.".encode("cp1251"), "Save as, Encoding UTF-8"),
         ("Zażółć gęślą jaźń.".encode("cp1250"), "Save as, Encoding UTF-8"),

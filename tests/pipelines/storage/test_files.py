@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -241,6 +242,48 @@ async def test_a_write_that_ends_after_its_timeout_is_deleted(
     async with asyncio.timeout(PATIENCE_S):
         while _stored(tmp_path):
             await asyncio.sleep(0.01)
+
+
+async def test_a_slow_store_has_time_for_a_large_file(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = Files._pipe
+
+    def write_slowly(self: Files, path: str, pieces: Iterable[bytes]) -> None:
+        time.sleep(0.5)
+        pipe(self, path, pieces)
+
+    monkeypatch.setattr(Files, "_pipe", write_slowly)
+    monkeypatch.setattr(files._threads, "_answer_s", 0.1)
+    monkeypatch.setattr("pipelines.storage.files.SLOWEST_BYTES_PER_S", len(CANARY) / PATIENCE_S)
+    await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+
+
+async def test_a_failed_upload_leaves_no_parts_in_an_object_store(
+    database: Database, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 charges for the parts of an upload until it is completed or aborted."""
+    files = _files(database, s3_url)
+    bucket = urlsplit(s3_url).netloc
+    unfinished: list[int] = []
+
+    def uploads() -> int:
+        return len(files._store.call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads", ()))
+
+    def disconnect(*_: object, **__: object) -> None:
+        raise OSError("the connection was reset")
+
+    def pieces(*_: object) -> Iterator[bytes]:
+        yield bytes(2 * 5 * 2**20 + 1)
+        unfinished.append(uploads())
+        monkeypatch.setattr("s3fs.core.S3File._upload_chunk", disconnect)
+        yield bytes(5 * 2**20)
+
+    monkeypatch.setattr(files._store, "default_block_size", 5 * 2**20)
+    monkeypatch.setattr(Files, "_encrypted", pieces)
+    with pytest.raises(StorageUnavailable):
+        await files.put(1, "speech", "audio/mpeg", CANARY, DAY_S)
+    assert (unfinished, uploads()) == ([1], 0)
 
 
 async def test_an_undeletable_file_does_not_block_others(

@@ -27,6 +27,12 @@ def test_cleaning_is_idempotent(text: str) -> None:
         ("S\u0336o\u0336 u\u0332p 5\ufe0f\u20e3", "So up 5"),
         ("e\u0301 o\u0308 x \u2260 y", "é ö x ≠ y"),
         ("\u01c7\u200d\u0628", "LJ\u0628"),
+        ("Ⓞⓝ ⒯⒣⒠ 🄳🅞🆃", "On the DOT"),
+        ("Type 🅰\ufe0f", "Type A"),
+        ("\ufe8d\ufedf\ufeb4\ufefc\ufee1", "السلام"),
+        ("\ufe8d\u0654", "أ"),
+        ("محمد \ufdfa", "محمد صلى الله عليه وسلم"),
+        ("5 ﷼", "5 ﷼"),
     ],
 )
 def test_invisible_characters_are_removed_and_letters_normalised(text: str, cleaned: str) -> None:

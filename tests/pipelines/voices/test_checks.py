@@ -14,7 +14,7 @@ from models.registry import SPEAKER, VAD
 from models.speaker.base import Embedding, Embeddings, SpeakerEncoder
 from pipelines.audio.decode.decoder import DecodedAudio
 from pipelines.audio.measures import clipped_share, pitch_hz
-from pipelines.errors import AudioTooLong, PipelineError
+from pipelines.errors import AudioTooLong, InvalidAudio, PipelineError
 from pipelines.voices.checks import (
     CUT_HZ,
     CheckedSamples,
@@ -202,6 +202,34 @@ def test_recordings_of_several_speakers_are_refused(
     with pytest.raises(PipelineError, match=message):
         check_speakers(list(speakers), pieces, RULES)
     check_speakers(["a", "b"], [embeddings_of(2, 2), embeddings_of(2, 2, 2)], RULES)
+
+
+async def test_a_second_speaker_on_the_other_channel_is_refused(
+    checker: SampleChecker, tmp_path: Path
+) -> None:
+    """Both speak all the time: their mean is the same from beginning to end."""
+    interview = wav(recording(1, 42), recording(2, 42, deep=True))
+    files = written(tmp_path, ("long.wav", interview), *good_files()[1:])
+    checker.encoder = lambda: configured(SPEAKER, "resemblyzer")
+    for check_or_cut in (checker.check, checker.cut):
+        with pytest.raises(InvalidAudio, match=r"'long.wav': each channel has another speaker"):
+            await check_or_cut(files)
+
+
+@pytest.mark.parametrize("second", ["silence", "delay", "leak", "opposite"])
+async def test_a_stereo_recording_of_one_speaker_passes(
+    checker: SampleChecker, tmp_path: Path, second: str
+) -> None:
+    pcm = recording(1, 42)
+    other = recording(2, 42, deep=True)
+    channels = {
+        "silence": 0 * pcm,
+        "delay": 0.8 * np.roll(pcm, 20),
+        "leak": 0.02 * other,
+        "opposite": -pcm,
+    }
+    stereo = ("stereo.wav", wav(pcm, np.asarray(channels[second], np.float32)))
+    assert len((await check(checker, tmp_path, stereo, *good_files()[1:])).samples) == 3
 
 
 @pytest.mark.parametrize("hz", [80, 120, 210, 330])

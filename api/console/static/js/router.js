@@ -1,9 +1,11 @@
-// Chooses the panel by the hash of the address: `#/speak`, `#/account/keys`.
+// Chooses the panel by the hash of the address: `#/speak`, `#/account/keys`. Any text may follow:
+// unlike decodeURIComponent, a query leaves a sign as it is that begins no code.
 import { emit } from "./session.js";
 
 export function route() {
   const [name = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  return { name, rest: rest.map(decodeURIComponent) };
+  const decoded = (part) => new URLSearchParams(`_=${part.replace(/[+&]/g, encodeURIComponent)}`);
+  return { name, rest: rest.map((part) => decoded(part).get("_")) };
 }
 
 export const go = (path) => {

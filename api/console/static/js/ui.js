@@ -61,7 +61,7 @@ export function setButton(made, name, text, label) {
   if (label) made.setAttribute("aria-label", label);
 }
 
-// Calls `handle` for Enter, but not for the one that ends a composition, such as of Japanese; in Safari, only its code tells.
+// Calls `handle` for Enter, but not for the one that ends a composition, such as of Japanese. In Safari, only its `keyCode` (229) differs.
 export const onEnter = (element, handle) => element.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.isComposing && event.keyCode !== 229) handle(event);
 });
@@ -338,7 +338,7 @@ export function filePicker(text, accept, onfiles, { multiple = false, ...more } 
 // `idle` and `running`, each an icon and a text, set the button's look.
 export function workButton(idle, running, work, properties) {
   let stop = null;
-  let left = false; // the panel ended before the work could
+  let left = false; // the panel ended before the work could be stopped
   const made = button("", () => (stop ? stop() : made.run()), properties);
   const show = () => {
     made.classList.toggle("running", stop !== null);

@@ -184,8 +184,8 @@ class Search:
     def _predicted_costs(
         self, surrogate: Surrogate, begin: Vectors, reach: float
     ) -> Callable[[Vectors], Vectors]:
-        """Predicts the costs of points [m, n], higher beyond the `reach` of `begin` [n]. A style
-        costs its distances from the speaker, their pitch, the stock voices and the quality."""
+        """Predicts the costs of points [m, n]: for unlikeness to the speaker, their pitch and the
+        stock voices, for low quality, and for steps beyond the `reach` of `begin` [n]."""
 
         def costs(points: Vectors) -> Vectors:
             sounds = surrogate.sounds(self._space.style(points))

@@ -17,7 +17,7 @@ TIMBRE_LENGTH, PROSODY_LENGTH = 1.8, 3.5  # length scales of the kernel
 NOISE = 0.3  # noise of a sentence, relative to the variance of styles
 SENTENCE = 0.1  # covariance of all styles that say the same sentence
 OTHER = 0.8  # correlation of measurements with and without the filter of the voice
-OFFSET = 0.3  # variance of the change by the filter that all of them share
+OFFSET = 0.3  # variance of the change by the filter that all styles share
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,17 @@ async def test_every_container_format_is_decoded_to_the_same_tone(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("kind", ["mp3", "flac", "ogg"])
+async def test_an_id3_tag_before_any_stream_is_skipped(
+    decoder: AudioDecoder, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "0"
+    tag = b"ID3\3\0\0\0\0\2\x2c" + bytes(300)
+    path.write_bytes(tag + encode(kind, tone(2, 48_000), 48_000))
+    audio = await decoder.decode(path)
+    assert (audio.format, round(audio.duration_s)) == (kind, 2)
+
+
 async def test_webm_of_gstreamer_is_decoded(decoder: AudioDecoder, tmp_path: Path) -> None:
     """The name of its format ends with a zero, which its size and that of the header include."""
     header, rest = b"\x1a\x45\xdf\xa3", encode("webm", tone(2, 48_000), 48_000)[4:]

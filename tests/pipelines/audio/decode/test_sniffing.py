@@ -25,13 +25,25 @@ def test_any_brand_of_audio_makes_an_mp4_file(brands: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "frame"), [("aac", b"\xff\xf1\x50\x80"), ("mp3", b"\xff\xfb\x90\0")]
+    ("kind", "frame"),
+    [
+        ("aac", b"\xff\xf1\x50\x80"),
+        ("mp3", b"\xff\xfb\x90\0"),
+        ("flac", b"fLaC"),
+        ("ogg", b"OggS"),
+        ("wav", b"RIFF\0\0\0\0WAVE"),
+    ],
 )
 @pytest.mark.parametrize("length", [0, 300, MOST_TAG_BYTES + 100])
 def test_what_is_behind_a_tag_decides(kind: str, frame: bytes, length: int) -> None:
     size = bytes(length >> shift & 127 for shift in (21, 14, 7, 0))
     data = b"ID3\4\0\0" + size + bytes(length) + frame + bytes(HEAD_BYTES)
     assert sniff(data[: head_bytes(data)]) == (kind if length < MOST_TAG_BYTES else "mp3")
+
+
+@pytest.mark.parametrize("name", [b"RIFF", b"RF64", b"BW64"])
+def test_wav_has_three_names(name: bytes) -> None:
+    assert sniff(name + b"\xff\xff\xff\xffWAVEds64") == "wav"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ const REASONS = {
   AbortError: "mic.used",
 };
 
-// `begin(handle)` passes the samples, 60 ms at a time, at `rate`. It rejects if there are none, or no more.
+// `begin(handle)` passes the samples, 60 ms at a time, at `rate`. It rejects if none can be read, or when the microphone is lost.
 export async function openMicrophone({ device = "", rate = RATE, clean = true } = {}) {
   if (!navigator.mediaDevices) throw explained(t("mic.insecure"));
   const audio = { echoCancellation: clean, noiseSuppression: clean, autoGainControl: clean };

@@ -21,7 +21,7 @@ export function openSocket(path, protocols) {
 export const closeSockets = () => sockets.forEach((socket) => socket.close());
 
 // Resolves at a clean end of the socket; `handle` gets every message except a refusal. If the socket is refused,
-// `why` sends a request that is refused for the same reason, for its error; that also ends an expired session.
+// `why` sends a request that fails for the same reason, but has an error to show. It also detects an expired session.
 export function converse(socket, handle, why) {
   return new Promise((resolve, reject) => {
     let last = {}; // the last error message, in which the server says why it ends the session

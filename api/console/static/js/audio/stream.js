@@ -30,7 +30,7 @@ export class Stream {
     this.rate = rate;
     this.sources = [];
     this.pieces = []; // all bytes, for a file
-    this.ends = 0; // end of the audio scheduled so far, on the context's clock, which stands while the context is suspended
+    this.ends = 0; // end of the audio scheduled so far, on the context's clock, which stops while the context is suspended
     this.began = null; // when the first audio is heard
     this.total = 0; // seconds of audio scheduled; a caller may count from 0 again
   }

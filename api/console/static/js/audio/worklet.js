@@ -7,8 +7,8 @@ class Microphone extends AudioWorkletProcessor {
     this.step = rate / sampleRate; // output samples per input sample
     this.samples = new Int16Array(Math.round(rate * 0.06));
     this.filled = 0;
-    this.sum = 0; // sum of the output sample in progress: the mean of the input samples that fall into it
-    this.part = 0; // share of that output sample that is complete
+    this.sum = 0; // weighted sum of input samples for the next output sample, which is their mean
+    this.part = 0; // share of that output sample that they cover so far
   }
 
   process([[channel]]) {

@@ -22,7 +22,7 @@ export function conversation() {
   let history = []; // of a chat that is not saved, whose earlier messages the service does not know
   let stop = null;
   let page = 1;
-  let opened = 0; // counts what replaces the shown chat, so that only the last choice is shown
+  let opened = 0; // counts changes of the shown chat, so that a late answer does not replace a newer choice
 
   const scroll = () => { log.scrollTop = log.scrollHeight; };
   const turn = (role, text = "") => {

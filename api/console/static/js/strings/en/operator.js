@@ -12,7 +12,7 @@ export default {
   "operator.canary": "{percent} % of the requests go to {id}",
   "operator.replicas": "Replicas",
   "operator.load": "Load",
-  "operator.load_about": "The target load of each replica is 1; above 1.5, another replica is added.",
+  "operator.load_about": "The load is that of each replica. The target is 1; above 1.5, a single replica gets a second one.",
   "operator.live": "Requests now",
   "operator.gateways": "Gateways",
   "operator.gateway": "Gateway",
