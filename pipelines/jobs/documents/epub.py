@@ -468,7 +468,7 @@ class _PageReader:
         if not text.isspace():
             self._is_page_empty = False
             self._has_body = self._has_body or self._heading_at < 0
-        self._has_text |= not (self._is_heading or text.isspace())
+            self._has_text = self._has_text or not self._is_heading
 
     def _break(self) -> None:
         """Ends a paragraph, and what belongs to it."""

@@ -31,6 +31,7 @@ _UNIT_AFTER = re.compile(
 )
 _LENGTHS = frozenset(("km", "m", "dm", "cm", "mm", "ft"))
 _NUMBER_BEFORE = re.compile(r"\d[ \u00a0\u202f]?$")
+_VARIABLE_BEFORE = re.compile(r"(?<![^\W_])(?!m)[A-Za-z][²³]")
 _PER_BEFORE = re.compile(r"\b(?:per|pro|je|par|por|al|na) $")
 # What follows the number of a verse or of a footnote: a space or a word, and not the symbol of an
 # element, as in "¹⁴C" and "³He".
@@ -272,6 +273,8 @@ def _say_raised(before: str, form: re.Match[str], words: NumberWords) -> tuple[s
         elif is_measure and raised_unit in words.units and _NUMBER_BEFORE.search(before, 0, start):
             return before, form[0]
         elif (is_measure or not at) and letters[0] in _LENGTHS and raised_unit in words.units:
+            if _VARIABLE_BEFORE.search(form.string, max(0, at - 8), at):  # as in "x² and m³"
+                return before, form[0]
             unit = _counted(letters[0], None, form[0], words)
             is_one = _PER_BEFORE.search(before, 0, start)
             return before[:start], words.read(raised_unit, "unit") if is_one else unit
