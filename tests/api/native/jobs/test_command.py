@@ -23,7 +23,8 @@ WARNING = "Warning: the voice Alto does not speak German, the language of “Ein
 
 def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
     book = tmp_path / "book.md"
-    book.write_text("# Contents\n\nOne.\n\n# One\n\nA sentence.\n\n# Two\n\nAnother.\n")
+    chapters = "# Contents\n\nOne.\n\n# One\n\nA sentence.\n\n# Two\n\nAnother.[^1]\n"
+    book.write_text(f"{chapters}\n[^1]: A note.\n")
     with serve_local(tmp_path) as server:
 
         def run(*options: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +38,7 @@ def test_the_chapters_of_a_book_are_listed(tmp_path: Path) -> None:
             ["2", "x", "One"],
             ["3", "x", "Two"],
         ]
-        assert rows[4][0] == "Sum"
+        assert rows[4][0] == "Sum" and rows[4][-4:] == ["1", "note", "left", "out"]
         usual = run().stdout.splitlines()
         assert "usually left out" in usual[1]
         assert [line.split()[1] == "x" for line in usual[1:4]] == [False, True, True]
