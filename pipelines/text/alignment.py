@@ -175,20 +175,24 @@ def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
 
 
 def _share(weights: Sequence[int], tokens: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Cuts consecutive tokens into one span per weight, between tokens where there are enough."""
-    if len(weights) == 1:
-        return [(tokens[0][0], tokens[-1][1])]
-    total = sum(weights)
-    passed = [0, *accumulate(weights)]
+    """Cuts consecutive tokens into one span per weight: between tokens where there are enough, or
+    else between letters."""
     if len(tokens) >= len(weights):
-        cuts = [0]
-        for index in range(1, len(passed)):
-            ideal = round(passed[index] / total * len(tokens))
-            left = len(weights) - index
-            cuts.append(min(max(ideal, cuts[-1] + 1), len(tokens) - left))
-        return [(tokens[first][0], tokens[last - 1][1]) for first, last in pairwise(cuts)]
-    start, length = tokens[0][0], tokens[-1][1] - tokens[0][0]
-    return list(pairwise(start + length * part // total for part in passed))
+        spans = pairwise(_cuts(weights, len(tokens)))
+        return [(tokens[first][0], tokens[last - 1][1]) for first, last in spans]
+    start, end = tokens[0][0], tokens[-1][1]
+    return list(pairwise(start + cut for cut in _cuts(weights, end - start)))
+
+
+def _cuts(weights: Sequence[int], count: int) -> list[int]:
+    """Cuts `count` items into one part per weight; no part is empty if there are enough items."""
+    cuts = [0]
+    total = sum(weights)
+    for index, passed in enumerate(accumulate(weights), start=1):
+        ideal = round(passed / total * count)
+        last = count - (len(weights) - index)
+        cuts.append(max(cuts[-1], min(max(ideal, cuts[-1] + 1), last)))
+    return cuts
 
 
 @dataclass(frozen=True, slots=True)
