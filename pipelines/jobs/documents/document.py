@@ -55,7 +55,7 @@ _TRANSCRIBED = re.compile(
 _WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
 _MARKS = re.compile(
     rf"^[ \t]*(?:#{{3,6}}[ \t]+|>[ \t]?|\+[ \t]+|(?:[-*_][ \t]*+){{3,}}+$)"
-    rf"|{FENCE.pattern}|{TAGS.pattern}|{COMMENT.pattern}|{DEFINITION.pattern}"
+    rf"|{FENCE.pattern}|{TAGS.pattern}|{COMMENT.pattern}"
     rf"|!(?:{LINK.pattern}|{REFERENCE.pattern})",
     re.MULTILINE,
 )
@@ -83,7 +83,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if not chapters:
         raise InvalidRequest("document: has no text")
     if len(chapters) > MAX_CHAPTERS:
-        raise FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
+        raise _too_many_chapters()
     return replace(
         book, title=clean_title(book.title), author=clean_title(book.author), chapters=chapters
     )
@@ -94,8 +94,11 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
     title = name.rpartition("/")[2].rpartition(".")[0] or name or UNTITLED
     if len(text) > most_characters or is_ssml(text):
         return Book(title, (Chapter(title, text),))
+    is_markdown = name.lower().endswith((".md", ".markdown"))
+    if is_markdown:
+        text = DEFINITION.sub("", text)  # "[1]: https://example.com" is no note
     text, notes = _without_notes(text)
-    if not name.lower().endswith((".md", ".markdown")):
+    if not is_markdown:
         text = _TRANSCRIBED.sub("", text)
         start = _GUTENBERG.search(text)
         fields = _fields(text[: start.start()] if start else "")
@@ -150,6 +153,10 @@ def _licence_apart(book: Book) -> Iterator[Chapter]:
 
 def _too_long(most_characters: int) -> FileTooLarge:
     return FileTooLarge(f"document: a text has at most {most_characters} characters")
+
+
+def _too_many_chapters() -> FileTooLarge:
+    return FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
 
 
 def _decoded(data: bytes, name: str, most_characters: int) -> str:
@@ -217,7 +224,10 @@ def _without_note_titles(chapters: Iterable[Chapter], notes: int) -> tuple[Chapt
 def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
     heading = ""
     at = 0
-    for match in (*_markdown_headings(text), None):
+    headings = [*_markdown_headings(text)]
+    if len(headings) > 2 * MAX_CHAPTERS:  # a chapter has one heading, or a number and a title
+        raise _too_many_chapters()
+    for match in (*headings, None):
         body = _plain(text[at : match.start() if match else None])
         below = _plain(match[1] or match[2]).strip(" \t#") if match else ""
         if heading and not body.strip() and follows(below, heading):
