@@ -42,6 +42,8 @@ def take(data_dir: Path, url: str, *, may_share: bool = False) -> IO[str] | None
                     " ANTIPHON_DATA to another folder"
                 ) from None
             time.sleep(0.1)
+        except OSError:  # a file system without locks, such as NFS without its lock service
+            break
     variables = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
     file.truncate(0)
     json.dump({"url": url, "process": os.getpid(), "variables": variables}, file)
