@@ -110,6 +110,12 @@ def bare_word(word: str) -> str:
     return word if _MASK.search(word) else unpunctuated(word).lower()
 
 
+_COUNTED_BY = frozenset(
+    ("grader", "graders", "date", "dates", "time", "times")
+)  # "fifty first dates"
+_PERCENT = frozenset(("percent", "prozent", "procent", "percento"))
+
+
 def _with_digits(words: Sequence[Word], language: str) -> Iterator[Word]:
     """Writes words that name a number in digits; the longest match wins."""
     numbers = _numbers(language)
@@ -153,7 +159,9 @@ def _ordinal_at(words: Sequence[Word], at: int, language: str) -> tuple[int, str
     if words[end - 1].word.casefold().startswith("second") and number > SMALL:
         if before not in words_for(language).months and after != "of":
             return at, ""
-    is_fraction = before == "a" or before in _numbers(language) or number % 100 == 0
+    is_fraction = (
+        before == "a" or after in _COUNTED_BY or before in _numbers(language) or number % 100 == 0
+    )
     if language != "en" or is_fraction:
         return end, ""
     is_teen = number // 10 % 10 == 1
@@ -163,10 +171,12 @@ def _ordinal_at(words: Sequence[Word], at: int, language: str) -> tuple[int, str
 
 def _decimals_after(words: Sequence[Word], at: int, end: int, language: str) -> tuple[int, str]:
     """Returns the end of the decimals after a number, and them with their mark, as in "point five".
-    "At one point two people left" has none."""
+    "At one point two people left" has none, nor has "one point two point three": a single digit
+    must end the clause or stand before "percent", "million" and the like."""
     names, numbers = words_for(language), _numbers(language)
     point = _plain_name(" ".join(names.decimal("1.5").split()[1:-1]))
-    is_moment = _plain(words[max(0, at - 1) : end]) == "at one"
+    before = _plain(words[max(0, at - 1) : at])
+    is_moment = before == point or f"{before} {_plain(words[at:end])}" == "at one"
     is_followed = end + 1 < len(words) and words[end].word.casefold() == point
     if is_moment or not is_followed or _END.search(words[end - 1].word):
         return end, ""
@@ -186,7 +196,11 @@ def _decimals_after(words: Sequence[Word], at: int, end: int, language: str) -> 
     if not digits:  # "trois virgule vingt-cinq"
         position, number = _number_at(words, end + 1, numbers)
         digits = str(number) if number is not None and number < 100 else ""
-    return (position, f"{names.decimal_mark}{digits}") if digits else (end, "")
+    is_last = position == len(words) or bool(_END.search(words[position - 1].word))
+    after = _plain(words[position : position + 1])
+    is_sure = is_last or (len(digits) > 1 and after not in (point, "hundred"))
+    is_decimal = digits and (is_sure or after in _PERCENT | _scales(language))
+    return (position, f"{names.decimal_mark}{digits}") if is_decimal else (end, "")
 
 
 def _with_thousands(

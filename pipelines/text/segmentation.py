@@ -69,7 +69,7 @@ _BEFORE_NUMBER = re.compile(
 _AFTER_BRACKET = re.compile(r"[.!?…][)\]](?=\s+(?:[\"“„«¿¡—–]\s?)?[^\W\d_a-zà-ÿ])")
 _AFTER_MARKS = re.compile(r"(?<![!?…])[!?][!?…]++(?=\s+[^\W\d_a-zà-ÿ])")
 # "EE. UU. El frío", "U.S.A. Les gens": sentencex knows this only in English.
-_COUNTRY = re.compile(r"\b(?:U\.S|S\.A|EE\. ?UU|V\.S)\.(?=\s+([^\W\d_a-zà-ÿ][^\W\d_]*))")
+_COUNTRY = re.compile(r"\b(?:S\.A|EE\. ?UU|V\.S)\.(?=\s+([^\W\d_a-zà-ÿ][^\W\d_]*))")
 _PRONOUNS = frozenset(
     "il elle ils elles nous er sie es wir le les él ella ellos hij zij ze ele ela eles gli".split()
 )
@@ -82,14 +82,21 @@ _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _OLD_MONEY = re.compile(r"[\d½¼¾]_?[sd]_?\._?$")  # 10s. 6d.
 _BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?d\b|[a-z(]")
-_NOTE_MARK = re.compile(
-    r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)|(?<=\S)\[(?:[A-Z]|[*†‡§]{1,3})\](?!\S)"
-)
+_NOTE_MARK = re.compile(r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
 _NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # with a full stop, before a number
 # sentencex takes the number of the next point of a list in one line for the end of the last point.
-_NEXT_POINT = re.compile(r"(\S*[^\s\d]\S*)\s+([(]?(\d{1,2})\.)$")
-_POINT = re.compile(r"[(]?(\d{1,2})[.)]{1,2}\s")
+_LAST_NUMBER = re.compile(r"(?<=\s)[(]?\d{1,2}\.$")
+_FIRST_POINT = re.compile(r"(?:(?<![\s\S])|(?<=: ))[(]?1\.[)]?\s")
+_POINT = re.compile(r"(?<=\s)[(]?(\d{1,2})\.(?=[)]?\s+\S)")
+_LEAST_POINTS = 3  # "1. We counted 2. Then we left."
+_NUMBERED = frozenset(
+    "act answer article bus chapter class day episode event exercise figure floor gate game grade"
+    " group item lesson level line match number option page part phase platform point problem"
+    " question room round row rule scene season section set stage step table task team test track"
+    " unit verse version volume week year kapitel seite schritt teil aufgabe frage spiel tag"
+    " übung chapitre étape partie exercice capítulo página paso parte ejercicio".split()
+)
 _ADDRESS = re.compile(r"://|www\.|@|\w/\w")
 # The day before an abbreviated month, and the date after an abbreviated weekday.
 _BEFORE_DATE = re.compile(r"(?:(\d)\.?\s(?:de\s)?)?([^\W\d_]*)\.$")
@@ -356,32 +363,37 @@ def sentence_spans(paragraph: str, language: str) -> list[tuple[int, int]]:
     """Find the spans of the sentences of a cleaned paragraph, without the spaces around them. Only
     spaces lie between them. A part without a letter or digit joins its neighbour."""
     spans: list[tuple[int, int]] = []
+    points = _points(paragraph, language)
     for start, end in _trimmed(paragraph, _cuts(paragraph, language)):
         if spans and _is_one_sentence(paragraph, spans[-1], (start, end), language):
             spans[-1] = (spans[-1][0], end)
             continue
-        if spans and (point := _next_point(paragraph, spans[-1], language)):
-            spans[-1] = (spans[-1][0], point.end(1))
-            start = point.start(2)
+        if points and spans:
+            begin, last = spans[-1]
+            number = _LAST_NUMBER.search(paragraph, max(begin + 1, last - 4), last)
+            if number and number.start() in points:
+                start = number.start()
+                spans[-1] = (begin, begin + len(paragraph[begin:start].rstrip()))
         spans.append((start, end))
     return spans
 
 
-def _next_point(paragraph: str, sentence: tuple[int, int], language: str) -> re.Match[str] | None:
-    """Match the number at the end of a sentence if it begins the next point of a list in one line,
-    as in "1. Open it 2. Close it"."""
-    start, end = sentence
-    number = _NEXT_POINT.search(paragraph, max(start, end - 32), end)
-    if number is None:
-        return None
-    if number[3] == "1":
-        is_list = number[1].endswith(":") and " 2. " in paragraph[end : end + BLOCK]
-        return number if is_list else None
+def _points(paragraph: str, language: str) -> list[int]:
+    """Finds the numbers of the points of a list in one line, as in "1. Open it 2. Close it 3. Go".
+
+    The number in "Read chapter 2." or "We have 2." is none.
+    """
+    first = _FIRST_POINT.search(paragraph)
+    if first is None:
+        return []
     words = language_words(language)
-    point = _POINT.match(paragraph, start)
-    follows = point is not None and int(point[1]) + 1 == int(number[3])
-    is_counted = number[1].lower() in words.bound | words.prepositions  # "We have 2."
-    return number if follows and not is_counted else None
+    counted = _NUMBERED | words.bound | words.prepositions
+    starts = [first.start()]
+    for point in _POINT.finditer(paragraph, first.end()):
+        word = paragraph[max(first.end(), point.start() - 32) : point.start()].split()[-1:]
+        if int(point[1]) == len(starts) + 1 and word and word[0].lower() not in counted:
+            starts.append(point.start())
+    return starts if len(starts) >= _LEAST_POINTS else []
 
 
 def finished(text: str, language: str, *, sure: bool = True) -> int:

@@ -47,17 +47,17 @@ _TYPED_TIMES = re.compile(r"(?<=\d)(?<![*#]\d)(?<![*#]\d\d)(?<![*#]\d{3}) ?\* ?(
 _DEEPEST = 3  # fractions within fractions
 
 
-def without_notation(text: str, signs: Mapping[str, str]) -> str:
+def without_notation(text: str, signs: Mapping[str, str], *, times: bool) -> str:
     """Removes lines of signs, hearts and the delimiters of formulas, and replaces the macros of TeX
     by `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
     digits, numbers of programs lose the marks between their groups, and signs that are typed with
-    other ones, such as "N°" and "2*3", become these signs."""
+    other ones, such as "N°" and, with `times`, "2*3", become these signs."""
     text = _FRAME.sub(r"\2", _LINE.sub("", text))
     if "<3" in text:
         text = _HEART.sub("", text)
     if "°" in text or "º" in text:
         text = _NUMERO.sub("№", text)
-    if "*" in text:
+    if times and "*" in text:
         text = _TYPED_TIMES.sub("×", text)
     if "_" in text:
         text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)

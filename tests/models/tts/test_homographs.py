@@ -165,6 +165,7 @@ LOOK_ALIKES = {
     ],
     "ɹˈɛd": [
         "[Read] receipts are on.",
+        "They [read] every night last week.",
         "He left me on [read].",
         "My father [read] to me when I was small.",
         "He sat down and [read] the paper.",
@@ -325,6 +326,8 @@ LOOK_ALIKES = {
     ],
     "lˈɪv": [
         "They [live] yet they suffer.",
+        "[Live] from your savings.",
+        "[Live] from the heart.",
         "“[Live] a little,” he said.",
     ],
     "lˈɪvz": [
@@ -371,6 +374,8 @@ LOOK_ALIKES = {
     ],
     "wˈɪndz": [
         "Strong [winds] are expected.",
+        "The river [winds] were cold.",
+        "Forest path [winds] blew.",
     ],
     "lˈæmənAt": [
         "I want to [laminate] the menu.",
@@ -435,6 +440,7 @@ LOOK_ALIKES = {
     ],
     "ɹˈidɪŋ": [
         "[Reading], he fell asleep.",
+        "We look forward to [Reading].",
     ],
     "bˈWz": [
         "The actors took their [bows].",

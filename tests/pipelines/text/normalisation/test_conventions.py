@@ -124,7 +124,7 @@ OTHERS = [
     ("zh", "9-4=5，<b>7</b>分", "九减四 等于 五，七分"),
     ("ja", "湿度≦40、8>3、9-4=5", "湿度小なりイコール四十、八大なり三、九マイナス四 イコール 五"),
     # More than a whole, pressures and scores, which are no longer one number; dates without a year
-    ("zh", "血压130/85，24/7服务", "血压一百三十比八十五，二十四七服务"),
+    ("zh", "血压130/85，24/7服务", "血压一百三十、八十五，二十四七服务"),
     ("ja", "血圧は130/85", "血圧は百三十の八十五"),
     ("ja", "5/4拍子、3/2倍、1/10に減る", "四分の五拍子、二分の三倍、十分の一に減る"),
     ("ja", "4/29から5/2、7/1です", "四月二十九日から五月二日、七月一日です"),
@@ -138,7 +138,7 @@ OTHERS = [
     ("zh", "8w粉丝，8w灯泡", "八万粉丝，八w灯泡"),
     ("es", "en 2023-07", "en julio de dos mil veintitrés"),
     ("pt", "em 2023-07", "em julho de dois mil e vinte e três"),
-    ("fr", "2023-07", "juillet deux mille vingt-trois"),
+    ("fr", "depuis 2023-07", "depuis juillet deux mille vingt-trois"),
     ("fr", "le décret n° 2023-07", "le décret numéro deux mille vingt-trois à zéro sept"),
     ("it", "stagione 2006-07", "stagione duemilasei a zero sette"),
     # Ordinals without a space, and ranges of weekdays
@@ -206,8 +206,8 @@ OTHERS = [
     ("en", '<div class="a">\nHello\n</div>', "Hello"),
     (
         "en",
-        "It works well.3 The next one fails. See No.3 The end.",
-        "It works well. The next one fails. See number three The end.",
+        "“It works.”3 The next one fails. See No.3 The end.",
+        "“It works.” The next one fails. See number three The end.",
     ),
     ("fr", "Il était “content.”12 Elle est partie.", "Il était “content.” Elle est partie."),
     ("de", "Er ging.2 Hunde bellten.", "Er ging. zwei Hunde bellten."),
