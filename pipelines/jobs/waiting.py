@@ -24,7 +24,6 @@ def reasons_to_wait(
     if not unfinished:
         return {}
     kind = "voice" if of is Voice else "job"
-    others = queue.count_free(session, of, now, work) - 1
     running = len(queue.held_leases(session, of, now))
     reasons: dict[UUID, str] = {}
     for row in unfinished:
@@ -42,15 +41,9 @@ def reasons_to_wait(
         elif row.status == "fetching":
             reasons[row.id] = "its recording is fetched when earlier recordings have been fetched"
         elif running >= work.at_once:
-            reasons[row.id] = (
-                f"its turn has not come: {running} of at most {work.at_once} {kind}s at once"
-                f" {'is' if running == 1 else 'are'} in progress, and {max(others, 0)} others wait"
-            )
+            reasons[row.id] = f"its turn has not come: other {kind}s are in progress"
         else:
-            reasons[row.id] = (
-                "no worker has begun it; if that lasts more than a minute, the log of the service"
-                " says why"
-            )
+            reasons[row.id] = "no worker has begun it"
     return reasons
 
 
