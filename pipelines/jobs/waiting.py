@@ -41,13 +41,9 @@ def reasons_to_wait(
         elif row.status == "fetching":
             reasons[row.id] = "its recording is fetched when earlier recordings have been fetched"
         elif running >= work.at_once:
-            # Without numbers, which would tell how much other workspaces do.
-            reasons[row.id] = f"its turn has not come: as many {kind}s as may run are in progress"
+            reasons[row.id] = f"its turn has not come: other {kind}s are in progress"
         else:
-            reasons[row.id] = (
-                "no worker has begun it; if that lasts more than a minute, ask the operator of the"
-                " service, whose log says why"
-            )
+            reasons[row.id] = "no worker has begun it"
     return reasons
 
 

@@ -44,13 +44,19 @@ _NOTE = re.compile(
     rf"|^[ \t]{{0,8}}+\[Footnote\b(?: ({_LABEL})(?!\w))?{_BRACKETED}\]",
     re.MULTILINE,
 )
-_NOTE_MARK = re.compile(rf"\[(\^[^\]\s]{{1,40}})\]|(?<=[^\s\[(])( ?)\[({_LABEL})\](?!\()")
+_NOTE_MARK = re.compile(
+    rf"\[(\^[^\]\s]{{1,40}})\]|(?<=[^\s\[(])\[({_LABEL})\](?!\()"
+    r"|(?<=[^\s\[(]) \[([*†‡§]{1,3})\](?!\()"
+)
 # What transcribers add to a text: places of pictures and pages, and remarks on the text
+_PICTURE = (
+    r"Illustrations?|Abbildung(?:en)?|Ilustraci[oó]n(?:es)?|Ilustraç(?:ão|ões)|Illustrazion[ei]"
+    r"|Illustraties?|Frontispiece|Decoration|Blank Page|Transcriber['’]?s?['’]? Notes?"
+)
+_ROMAN = r"(?=[ivxlc])c{0,3}(?:xc|xl|l?x{0,3})(?:ix|iv|v?i{0,3})"
 _TRANSCRIBED = re.compile(
-    r"\[(?:(?:Illustrations?|Abbildung(?:en)?|Ilustraci[oó]n(?:es)?|Ilustraç(?:ão|ões)"
-    r"|Illustrazion[ei]|Illustraties?|Frontispiece|Decoration|Blank Page"
-    rf"|Transcriber['’]?s?['’]? Notes?)\b{_BRACKETED}|(?:Pg|Page)\.? ?[\divxlc]{{1,7}})\](?!\()",
-    re.IGNORECASE,
+    rf"\[(?:(?:{_PICTURE}|{_PICTURE.upper()})(?:[:.]{_BRACKETED})?"
+    rf"|(?:Pg|Page)\.? ?(?:\d{{1,4}}|{_ROMAN}))\](?!\() ?"
 )
 _WINDOWS_LETTERS = frozenset("“”‘’‚„«»‹›–—…•°§£€©®·ªº¡¿\xa0\xad")
 _MARKS = re.compile(
@@ -196,12 +202,13 @@ def _without_notes(text: str) -> tuple[str, int]:
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    footnotes = {note[2] for note in notes}
+    # A letter may also be code or a choice, so that only a block says that it is of a note.
+    letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
 
     def label(mark: re.Match[str]) -> str:
-        """Return what a mark refers to; empty for a letter to choose, as in "press [A]"."""
-        is_choice = mark[2] and mark[3].isalpha() and mark[3] not in footnotes
-        return "" if is_choice else mark[1] or mark[3]
+        """Return what a mark refers to; empty for a letter that no note has."""
+        name = mark[1] or mark[2] or mark[3]
+        return "" if name.isalpha() and name not in letters else name
 
     cited = {label(mark) for mark in _NOTE_MARK.finditer("".join([first, *rest]))}
     kept = ["" if note[1] is None or note[1] in cited else note[0] for note in notes]

@@ -190,10 +190,19 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
     cited = read("A[^1] b[^1].\n\n[^1]: Note.\n\n[Footnote: Note.]\n\n[Footnote: Another.]\n")
     assert (cited.chapters[0].text.strip(), cited.left_out.notes) == ("A b.", 3)
     for label in ("A", "*", "**", "†", "b", "7"):
-        for note in (f"[Footnote {label}: See [2] there.]", f"    [{label}] A note\nof two lines."):
+        colon = ":" if label.isalpha() else ""
+        line = f"    [{label}]{colon} A note\nof two lines."
+        for note in (f"[Footnote {label}: See [2] there.]", line):
             book = read(f"The king[{label}] came.[{label}]\n\n{note}\n\nEnd.")
             assert book.chapters[0].text.split() == "The king came. End.".split()
             assert book.left_out.notes == 1
+    for kept in (
+        "Let x[n] be a signal.\n\n[n] is the index, and x[n] grows.",
+        "As in [1], [2] and “x” [3] is shown.\n\n[1] A.\n[2] B.\n[3] C.",
+        "Turn to [page 12], [page civil], [Illustration-free edition]",
+        "[Transcriber's notes are useful.] [Decoration of the hall]",
+    ):
+        assert read(kept).chapters[0].text == kept
     choices = "Press [A] or [B].\n\n[A] One.\n\n[B] Two."
     assert read(choices).chapters[0].text == choices
     rule = "---\n\nA: b.\n\n---\n"

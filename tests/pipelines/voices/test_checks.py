@@ -236,11 +236,28 @@ async def test_a_second_speaker_on_the_other_channel_is_refused(
 ) -> None:
     """Both speak all the time: their mean is the same from beginning to end."""
     interview = wav(recording(1, 42), recording(2, 42, deep=True))
-    files = written(tmp_path, ("long.wav", interview), *good_files()[1:])
     checker.encoder = lambda: configured(SPEAKER, "resemblyzer")
-    for check_or_cut in (checker.check, checker.cut):
+    files = written(tmp_path, ("long.wav", interview), *good_files()[1:])
+    for check_or_cut, given in ((checker.check, files), (checker.cut, files[:1])):
         with pytest.raises(InvalidAudio, match=r"'long.wav': each channel has another speaker"):
-            await check_or_cut(files)
+            await check_or_cut(given)
+
+
+@pytest.mark.parametrize("kind", ["echo", "muffled", "noise"])
+async def test_one_speaker_with_two_microphones_passes(
+    checker: SampleChecker, tmp_path: Path, kind: str
+) -> None:
+    rules = load_yaml(CustomVoicesConfig, "custom_voices").clips
+    real = SampleChecker(
+        checker._decoder, checker.vad, lambda: configured(SPEAKER, "resemblyzer"), rules
+    )
+    close = recording(1, 30)
+    far = {
+        "echo": 4 * echoing(0.25 * close, 2.0),
+        "muffled": resample(resample(close, RATE, 1500), 1500, RATE),
+        "noise": noisy(0.3 * close, 20),
+    }[kind]
+    assert await real.check(written(tmp_path, ("a.wav", wav(close, far))))
 
 
 @pytest.mark.parametrize("second", ["silence", "delay", "leak", "opposite"])

@@ -31,7 +31,9 @@ function guidance(take) {
 async function trebleOf(decoded, samples) {
   const power = (of) => of.reduce((sum, one) => sum + one * one, 0);
   const context = new OfflineAudioContext(1, decoded.length, decoded.sampleRate);
-  const source = new AudioBufferSourceNode(context, { buffer: decoded });
+  const mono = new AudioBuffer({ length: decoded.length, sampleRate: decoded.sampleRate }); // a mix may cancel out
+  mono.copyToChannel(samples, 0);
+  const source = new AudioBufferSourceNode(context, { buffer: mono });
   const filters = Array.from({ length: 6 }, () => new BiquadFilterNode(context, { type: "highpass", frequency: 5000 }));
   [...filters, context.destination].reduce((from, to) => from.connect(to), source);
   source.start();
