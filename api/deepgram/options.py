@@ -157,6 +157,7 @@ class ListenQuery(RecognitionQuery):
             words=True,
             speakers=diarizes and not self.multichannel,
             multichannel=self.multichannel,
+            allows_mono=True,
             keyterms=(*shared.keyterms, *(word.partition(":")[0] for word in self.keywords)),
             form=replace(
                 shared.form,
