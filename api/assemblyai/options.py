@@ -150,6 +150,7 @@ class TranscriptOptions(DialectQuery):
             words=True,
             speakers=bool(self.speaker_labels),
             multichannel=self.has_channels,
+            allows_mono=True,
             keyterms=(*(self.word_boost or ()), *(self.keyterms_prompt or ())),
             form=TranscriptStyle(
                 numerals=self.format_text is not False,

@@ -131,7 +131,8 @@ def assemblyai_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], 
 
 
 ASSEMBLYAI_ERRORS = ErrorDialect(
-    ("/v2/transcript", "/v2/upload", "/v3/ws", "/v3/token"), assemblyai_error
+    ("/v2/transcript", "/v2/upload", "/v3/ws", "/v3/token", "/v2/realtime/", "/lemur/"),
+    assemblyai_error,
 )
 
 SCHEMES = "", "bearer"  # AssemblyAI's clients send the key without a scheme

@@ -51,7 +51,7 @@ class ShownTranscript:
 
     def fields(self) -> Answer:
         """Returns the fields that a transcript has once it is complete."""
-        labels = self._transcript.utterances is not None
+        labels = self._transcript.utterances is not None or self._options.has_channels
         entries = [self._entry(words, label) for label, words in self._turns if words]
         return {
             "text": self._options.written(self._transcript.text),
@@ -173,6 +173,8 @@ def transcript_json(
     if options.audio_url == DELETED_URL:
         return {**answer, "text": DELETED_TEXT}
     if transcript is not None:
+        if options.has_channels and transcript.utterances is None:  # a mono recording
+            answer["audio_channels"] = 1
         answer |= ShownTranscript(options, transcript).fields()
     return answer
 

@@ -157,6 +157,7 @@ class ListenQuery(RecognitionQuery):
             words=True,
             speakers=diarizes and not self.multichannel,
             multichannel=self.multichannel,
+            allows_mono=True,
             keyterms=(*shared.keyterms, *(word.partition(":")[0] for word in self.keywords)),
             form=replace(
                 shared.form,
@@ -321,6 +322,9 @@ def deepgram_error(error: ApiError, request_id: str) -> tuple[dict[str, Any], di
 
 
 DEEPGRAM_ERRORS = ErrorDialect(
-    ("/v1/listen", "/v2/listen", "/v1/speak", "/v2/speak", "/v1/auth/", "/v1/projects"),
+    (
+        *("/v1/listen", "/v2/listen", "/v1/speak", "/v2/speak", "/v1/models", "/v1/auth/"),
+        *("/v1/projects", "/v1/read", "/v1/agent"),
+    ),
     deepgram_error,
 )

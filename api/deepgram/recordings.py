@@ -95,12 +95,18 @@ def metadata(request_id: str, models: Models, sha256: str, **fields: Any) -> dic
     }
 
 
+def has_channels(query: options.RecordingQuery, transcript: FileTranscript) -> bool:
+    """Whether two channels were transcribed; a mono recording has no speakers."""
+    return query.multichannel and transcript.utterances is not None
+
+
 class RecordingResults:
     """Converts the transcript of a recording to the `results` that the query asks for."""
 
     def __init__(self, query: options.RecordingQuery, transcript: FileTranscript) -> None:
         self._query = query
         self._transcript = transcript
+        self._has_channels = has_channels(query, transcript)
         self._separator = separator_of(transcript.language)
         self._language = transcript.language if query.language == options.MULTI else None
         self._replacements = Replacements(query.replace)
@@ -112,7 +118,7 @@ class RecordingResults:
         ]
         numbers = SpeakerNumbers()
         channels: list[Turns] = [[(numbers.of(label), words) for label, words in turns]]
-        if self._query.multichannel:  # each speaker has the label of a channel
+        if self._has_channels:  # each speaker has the label of a channel
             channels = [
                 [(None, words) for label, words in turns if label == channel] for channel in "AB"
             ]
@@ -129,7 +135,7 @@ class RecordingResults:
     def _channel(self, turns: Turns) -> dict[str, Any]:
         words = [word for _, spoken in turns for word in spoken]
         speakers = [speaker for speaker, spoken in turns for _ in spoken]
-        is_whole = not (self._query.multichannel or self._replacements)
+        is_whole = not (self._has_channels or self._replacements)
         alternative: dict[str, Any] = {
             "transcript": self._transcript.text if is_whole else self._text(words),
             "confidence": round(self._transcript.confidence, 4),
@@ -274,7 +280,7 @@ def _answer(
         models,
         sha256,
         duration=round(transcript.duration_s, 3),
-        channels=2 if query.multichannel else 1,
+        channels=2 if has_channels(query, transcript) else 1,
     )
     if query.tag:
         fields["tags"] = query.tag

@@ -97,6 +97,7 @@ class ScribeFields(ScribeOptions):
             language=self.language_code or None,
             speakers=self.diarize and not self.use_multi_channel,
             multichannel=self.use_multi_channel,
+            allows_mono=True,
             form=replace(shared.form, numerals=self.numbers_format == "digits"),
         )
 
@@ -184,7 +185,8 @@ def answer_of(fields: ScribeFields, transcript: FileTranscript) -> Answer:
     words.sort(key=lambda word: word.word.start)
     if fields.multichannel_output_style == "combined":
         return {**_transcript(fields, transcript, words), **shared}
-    channels = [[word for word in words if word.channel == index] for index in (0, 1)]
+    indexes = range(1 if transcript.utterances is None else 2)  # a mono recording has no speakers
+    channels = [[word for word in words if word.channel == index] for index in indexes]
     transcripts = [
         {**_transcript(fields, transcript, of_channel), "channel_index": index}
         for index, of_channel in enumerate(channels)

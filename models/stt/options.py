@@ -60,6 +60,7 @@ class RecognitionOptions:
     speakers: bool = False  # label them; `known_speakers` implies it
     known_speakers: SpeakerChoice = False  # labelled with their names
     multichannel: bool = False  # the first two channels of a recording are two speakers
+    allows_mono: bool = False  # `multichannel` has no effect on a recording with one channel
     prompt: str = ""  # names and terms to expect, or the text before; only its end is used
     keyterms: tuple[str, ...] = ()  # names and rare words, as they are to be written
     no_speech_threshold: float = 0.6  # probability of silence that drops an unlikely text, 0 to 1

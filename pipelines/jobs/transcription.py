@@ -92,6 +92,7 @@ async def transcribe(
     async with jobs.decoding(job, part_s) as paid_s:
         most_s = task.most_s if paid_s >= part_s else task.start_s + paid_s / channels
         whole = await pipeline.open(path, task.request, job.workspace_id, most_s, stop_s=task.end_s)
+    channels = 1 + (whole.second is not None)
     start = round(task.start_s * STT_SAMPLE_RATE)
     stop = len(whole.pcm)
     if task.end_s is not None:

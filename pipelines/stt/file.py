@@ -183,7 +183,7 @@ class TranscriptionPipeline:
             audio = await decode(channel=first_channel)
         except AudioTooLong as error:
             raise AudioTooLong(f"{error}{LONGER if most_s == MAX_DURATION_S else ''}") from None
-        if options.multichannel:
+        if options.multichannel and (audio.channels > 1 or not options.allows_mono):
             second = (await decode(channel=1)).pcm
         return DecodedRecording(
             pcm=audio.pcm,

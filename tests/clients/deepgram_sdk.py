@@ -80,6 +80,10 @@ def blocking(url: str, key: str, path: str) -> dict[str, Any]:
         .transcript
     )
     try:
+        client.read.v1.text.analyze(request={"text": SENTENCE}, language="en", summarize="v2")
+    except ApiError as error:
+        seen["not supported"] = [error.status_code, error.body["err_code"]]
+    try:
         client.listen.v1.media.transcribe_url(url="http://127.0.0.1/a.wav", model="nova-3")
     except ApiError as error:
         seen["refused"] = [error.status_code, error.body["err_code"]]

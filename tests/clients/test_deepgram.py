@@ -26,6 +26,7 @@ def test_deepgrams_client_transcribes_streams_and_speaks(
     assert seen["spoken"] == pytest.approx(24 * CHARACTER_S, abs=0.3)
     assert seen["models listed"] == [1, True] and seen["project"] and seen["granted"] == 30
     assert seen["refused"] == [400, "Bad Request"]
+    assert seen["not supported"] == [404, "NOT_FOUND"]
     stream = seen["stream"]
     assert stream["texts"] == [HEARD] and stream["punctuated"] == "the"
     assert stream["in a container"] == [HEARD]

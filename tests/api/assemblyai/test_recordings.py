@@ -195,6 +195,16 @@ async def test_options_reach_the_recogniser_and_the_text(
     }
 
 
+async def test_a_mono_recording_with_multichannel_has_one_channel(
+    client: httpx.AsyncClient, key: Headers, services: Services, books: Books
+) -> None:
+    done = await transcribe(client, key, services, recording(10, every_s=5), multichannel=True)
+    assert (done["status"], done["audio_channels"]) == ("completed", 1)
+    assert {word["channel"] for word in done["words"]} == {"1"}
+    assert {part["channel"] for part in done["utterances"]} == {"1"}
+    assert (await books.charged("stt"))[0] == 10_000
+
+
 async def test_a_part_of_a_recording_is_transcribed_and_charged(
     client: httpx.AsyncClient, key: Headers, services: Services, books: Books
 ) -> None:

@@ -97,6 +97,19 @@ async def test_two_channels_are_two_channels(
     assert (await books.charged("stt"))[0] == 6000
 
 
+async def test_a_mono_recording_with_multichannel_is_one_channel(
+    client: httpx.AsyncClient, token: Headers, books: Books
+) -> None:
+    query = {"multichannel": "true", "utterances": "true", "smart_format": "true"}
+    body = (await listen(client, token, recording(3), **query)).json()
+    assert body["metadata"]["channels"] == 1
+    (channel,) = body["results"]["channels"]
+    (best,) = channel["alternatives"]
+    assert best["transcript"] and "speaker" not in best["words"][0]
+    assert {part["channel"] for part in body["results"]["utterances"]} == {0}
+    assert (await books.charged("stt"))[0] == 3000
+
+
 @pytest.mark.in_process  # after a lossy codec Silero does not take the tone for speech
 @pytest.mark.parametrize("kind", ["mp3", "flac", "ogg", "webm"])
 async def test_the_format_is_found_by_content(

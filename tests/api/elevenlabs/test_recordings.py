@@ -92,6 +92,15 @@ async def test_two_channels_are_two_transcripts_or_one_by_time(
     assert starts == sorted(starts)
 
 
+async def test_a_mono_recording_with_multi_channel_is_one_transcript(
+    client: httpx.AsyncClient, xi: Headers, books: Books
+) -> None:
+    body = (await hear(client, xi, recording(3), use_multi_channel="true")).json()
+    (only,) = body["transcripts"]
+    assert (only["text"], only["channel_index"]) == (SCRIPT, 0)
+    assert (await books.charged("stt"))[0] == 3000
+
+
 async def test_raw_samples_have_their_name_and_an_address_must_be_public(
     client: httpx.AsyncClient, xi: Headers
 ) -> None:

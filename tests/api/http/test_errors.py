@@ -108,6 +108,25 @@ async def test_a_path_of_openai_without_its_prefix_names_the_path_with_it(
     assert (await client.get("/v1/none")).json()["message"] == "this path does not exist"
 
 
+async def test_unsupported_interfaces_are_404_in_the_shape_of_their_api(
+    client: httpx.AsyncClient,
+) -> None:
+    fields = {
+        "/v1/read?summarize=true": "err_msg",
+        "/v1/agent/converse": "err_msg",
+        "/v1/agent/settings/think/models": "err_msg",
+        "/lemur/v3/generate/task": "error",
+        "/v2/realtime/token": "error",
+        "/cartesia/infill/bytes": "message",
+        "/openai/v1/images/generations": "message",
+    }
+    for path, field in fields.items():
+        answer = await client.post(path)
+        assert (answer.status_code, answer.json()[field]) == (404, "this path does not exist"), path
+    music = await client.post("/v1/music", headers={"xi-api-key": "sk_none"})
+    assert music.json()["detail"]["message"] == "this path does not exist"
+
+
 async def test_an_unknown_path_is_404_also_without_a_key(client: httpx.AsyncClient) -> None:
     for path in ("/nothing", "/nothing/", "/developer/", "/Plans"):
         answer = await client.get(path)
