@@ -191,18 +191,22 @@ def chat_model() -> str:
     return environment.choice("CHAT_MODEL", ("auto", *sorted(models)), "auto")
 
 
+def load_settings_of_service(*, new_secrets: bool | None = None) -> Settings:
+    """Reads the environment for a command, with the addresses of the service that uses the data
+    folder where the environment has none. Raises SettingsError."""
+    running.find(_data_dir(new=False))
+    return load_settings(new=False, new_secrets=new_secrets)
+
+
 def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Settings:
     """Reads the environment; creates the data folder and, on the first start, its secrets.
 
     Unless `new`, the database in the data folder must exist if no other is configured. Secrets are
     created only for a `new` database, or if `new_secrets` says so. A database elsewhere may already
-    be used with other secrets, so new ones are stored later, by `keep_secrets`. Unless `new`, also
-    sets the missing variables of a running service's addresses. Raises SettingsError, which names
-    the variable.
+    be used with other secrets, so new ones are stored later, by `keep_secrets`. Raises
+    SettingsError, which names the variable.
     """
     data_dir = _data_dir(new=new)
-    if not new:
-        running.find(data_dir)
     if new_secrets is None:
         new_secrets = new and not _has_database(data_dir)
     host = environment.host("HOST")

@@ -367,13 +367,14 @@ def operator_command(*arguments: str) -> str:
 
 
 def own_variables(names: Iterable[str]) -> list[str]:
-    """Return the assignments of those variables that are set. Dots stand for secret values."""
+    """Return the assignments of those variables that are set, without those that may be secret: by
+    their name, or as an address with a user or a query."""
     values = {name: os.environ[name] for name in names if os.environ.get(name)}
     if folder := values.get("ANTIPHON_DATA"):
         values["ANTIPHON_DATA"] = str(Path(folder).expanduser().resolve())
-    secret = re.compile(r"\w+(KEYS?|PEPPER|TOKEN|SECRET|PASSWORD)=|.+@")
+    secret = re.compile(r"\w*(?:KEYS?|PEPPER|TOKEN|SECRETS?|PASSW\w*)=|\w+=\w+://[^?#]*[@?]")
     given = [f"{name}={value}" for name, value in values.items()]
-    return [f"{text.partition('=')[0]}=..." if secret.search(text) else text for text in given]
+    return [assignment for assignment in given if not secret.match(assignment)]
 
 
 def show_notes(config: serve_config.Config, free: int) -> None:

@@ -1,7 +1,8 @@
 """The ports that pipelines call, of deployments or engines, and the list of models behind them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+import re
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, Protocol
@@ -17,6 +18,8 @@ from models.tts.base import SynthesisRequest
 from pipelines.errors import ModelNotFound
 
 ModelStatus = Literal["ready", "asleep", "unavailable"]
+
+_DATE = re.compile(r"-\d{4}(-\d{2}-\d{2})?$")
 
 
 class Port(Protocol):
@@ -102,9 +105,17 @@ def _names(info: ModelInfo) -> tuple[str, ...]:
     return (info.id, *info.aliases)
 
 
-def named(name: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """Finds the model with that id, else the first with that alias."""
+def undated(name: str) -> str:
+    """Returns the name of a model without the date of its version: `gpt-4o` for
+    `gpt-4o-2024-08-06`, `gpt-4` for `gpt-4-0613`."""
+    return _DATE.sub("", name)
+
+
+def named(name: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
+    """Finds the model with that id, else the first with that alias, else with the undated name."""
     matches = [info for info in models if name in _names(info)]
+    if not matches and (plain := undated(name)) != name:
+        return named(plain, models)
     return min(matches, key=lambda info: info.id != name, default=None)
 
 

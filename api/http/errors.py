@@ -32,6 +32,12 @@ STATUS_OF_CODE = {
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # for the log only: the client has disconnected
 OPENAI_PREFIX = "/openai/"
+_REALTIME = "/openai/v1/realtime"
+_REPLACED = {  # paths of the Realtime beta over HTTP
+    _REALTIME: "calls",
+    f"{_REALTIME}/sessions": "client_secrets",
+    f"{_REALTIME}/transcription_sessions": "client_secrets",
+}
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 NOT_FOUND_PAGE = Path(__file__).with_name("not_found.html").read_text(encoding="utf-8")
 PAGE_POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'"}
@@ -198,10 +204,12 @@ def _keys(fault: Mapping[str, Any], error: ValidationError | RequestValidationEr
 async def on_http_error(request: Request, error: Exception) -> Response:
     """Handles the framework's refusals: unknown paths (a page for browsers) and methods."""
     assert isinstance(error, HTTPException)
+    successor = _REPLACED.get(request.url.path)
+    hint = f"; OpenAI has replaced it with {_REALTIME}/{successor}" if successor else ""
     if error.status_code == 404:
         if "text/html" in request.headers.get("accept", ""):
             return HTMLResponse(NOT_FOUND_PAGE, 404, PAGE_POLICY)
-        message = "this path does not exist"
+        message = f"this path does not exist{hint}"
         path = OPENAI_PREFIX + request.url.path.removeprefix("/")
         if _has_route(request, path):
             message += f"; OpenAI's API has it at {path}"
@@ -210,7 +218,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         allow = ", ".join(sorted(_allowed_methods(request)))
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allow})
-        message = f"this path allows {allow}"
+        message = f"this path allows {allow}{hint}"
         answer = ApiError("method_not_allowed", message, headers={"Allow": allow})
     else:
         answer = ApiError("validation_error", "the request cannot be read")

@@ -10,7 +10,7 @@ from configs.schema.voices import OpenAIConfig, OpenAIVoice, Tier
 from models.base import ModelInfo, ModelKind
 from pipelines.chat.pipeline import DEFAULT_MODEL
 from pipelines.errors import ModelNotFound, VoiceNotFound, VoiceNotReady
-from pipelines.ports import ModelList
+from pipelines.ports import ModelList, undated
 from pipelines.tts.voices import AvailableVoice, VoiceDirectory
 
 DEFAULT_AGENT = "gpt-realtime"  # model of a Realtime session that names none
@@ -30,17 +30,18 @@ class OpenAINames:
         Raises ApiError(model_not_found)."""
         if model is None:
             return None
-        return self.config.speech_models.get(model) or (await self._find_model(model, "tts")).tier
+        tier = self.config.speech_models.get(undated(model))
+        return tier or (await self._find_model(model, "tts")).tier
 
     async def agent_model(self, model: str) -> tuple[str, Tier | None]:
         """Returns a Realtime model's chat model and tier. Raises ApiError(model_not_found)."""
-        if model in self.config.realtime_models:
-            return DEFAULT_MODEL, self.config.realtime_models[model]
+        if tier := self.config.realtime_models.get(undated(model)):
+            return DEFAULT_MODEL, tier
         return (await self._find_model(model, "chat")).id, None
 
     async def check_transcriber(self, model: str) -> None:
         """Raises ApiError(model_not_found) if no recogniser has that name."""
-        if model not in self.config.transcription_models:
+        if undated(model) not in self.config.transcription_models:
             await self._find_model(model, "stt")
 
     async def choose_voice(

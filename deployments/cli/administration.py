@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from configs.environment import database_url, serves_only_this_machine
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
-from configs.settings import Settings, load_settings
+from configs.settings import Settings, load_settings, load_settings_of_service
 from db.accounts import Workspace, find_workspace
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
@@ -103,7 +103,7 @@ def _failures() -> Iterator[None]:
 @asynccontextmanager
 async def _service() -> AsyncIterator[tuple[Settings, Database]]:
     """Open the migrated database of the service, if its secrets are those of the settings."""
-    settings = load_settings(new=False)
+    settings = load_settings_of_service()
     upgrade(settings.database_url)
     with closing(Database(settings.database_url)) as database:
         await check_secret_fingerprints(database, settings.secrets, record=False)
@@ -206,7 +206,7 @@ async def invite(email: str | None, credit: int | None, days: int) -> str:
 @click.option("--check", is_flag=True, help="Only check the file and show the changes.")
 @click.option("--dashboard", help="URL of Ray's dashboard. Default: that of the settings.")
 def deploy(file: Path, check: bool, dashboard: str | None) -> str:
-    asyncio.run(check_secrets(load_settings(new=False)))
+    asyncio.run(check_secrets(load_settings_of_service()))
     # Imports the registry of engines, and Ray.
     from deployments.rollout.deploy import deploy as roll_out
 
@@ -333,7 +333,7 @@ async def check_storage() -> str:
 @command("backup")
 @click.argument("folder", type=click.Path(path_type=Path))
 async def backup(folder: Path) -> str:
-    settings = load_settings(new=False)
+    settings = load_settings_of_service()
     await check_secrets(settings)  # without a migration: the database is copied as it is
     return await asyncio.to_thread(back_up, settings, folder)
 
@@ -350,7 +350,7 @@ def restore(folder: Path, without_keys: bool) -> str:
 
 @command("move-database")
 async def move_database() -> str:
-    settings = load_settings(new=False)
+    settings = load_settings_of_service()
     await check_secrets(settings)
     target = database_url("NEW_DATABASE_URL", "")
     moved = await asyncio.to_thread(move_all_tables, settings.database_url, target)
@@ -377,6 +377,6 @@ async def rotate_keys() -> str:
 
 @command("accept-secrets")
 async def accept_secrets() -> str:
-    settings = load_settings(new=False, new_secrets=True)
+    settings = load_settings_of_service(new_secrets=True)
     (await open_database(settings, accept=True)).close()
     return "the database accepts the secrets and the store of this environment from now on"

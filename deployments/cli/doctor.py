@@ -30,7 +30,7 @@ from configs.environment import (
     port,
 )
 from configs.schema.catalogue import Profile
-from configs.settings import Settings, load_settings, weights_dir
+from configs.settings import Settings, load_settings_of_service, weights_dir
 from db import database
 from deployments.cluster import node, serve_api
 from deployments.cluster.killed import killed_for_memory
@@ -305,7 +305,7 @@ def main() -> None:
         check.__name__.removeprefix("check_"): check for check in of_machine
     }
     try:
-        settings = load_settings(new=False)  # a check creates no database or secrets
+        settings = load_settings_of_service()  # a check creates no database or secrets
     except SettingsError as error:
         checks["settings"] = partial(_raise, error)
     else:

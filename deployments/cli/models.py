@@ -14,7 +14,7 @@ from antiphon.cli.service import CommandGroup, ServiceClient, pass_service
 from configs.load import CONFIGS_DIR, explain, load_yaml
 from configs.schema.catalogue import Catalogue
 from configs.schema.serve import ModelUserConfig
-from configs.settings import load_settings, own_catalogue, weights_dir
+from configs.settings import load_settings_of_service, own_catalogue, weights_dir
 from models.errors import EngineError
 from models.weights.__main__ import fetch_weights
 from models.weights.cleaning import delete, leftovers, size_bytes
@@ -241,7 +241,7 @@ def users(config: Path, dashboard: str | None) -> dict[str, set[str]]:
     if problems := application_problems(file):
         raise ValueError(f"{config}: {'; '.join(problems)}")
     try:
-        node.prepare_environment(load_settings(new=False))
+        node.prepare_environment(load_settings_of_service())
         running = serve_api.applications(dashboard or serve_api.dashboard())
     except ValueError as error:
         click.echo(f"only {config} is considered: {error}", err=True)

@@ -13,7 +13,7 @@ from configs.environment import free_bytes, token
 from configs.load import changed_at, explain
 from configs.schema.models.upstream import UpstreamModelConfig
 from configs.schema.serve import AUTO, ModelsArgs, ModelUserConfig
-from configs.settings import Settings, load_settings, weights_dir
+from configs.settings import Settings, load_settings_of_service, weights_dir
 from deployments.cluster import node, serve_api
 from deployments.cluster.killed import FOR_MEMORY
 from deployments.cluster.readiness import local_url, report
@@ -49,7 +49,7 @@ def deploy(file: Path, *, only_check: bool = False, dashboard: str | None = None
     """Deploy the file to the running service; return the result as a sentence. Raises ValueError
     before anything is changed if the file is wrong or does not fit. Also raises ValueError if a
     replica could not load its model; the previous model then continues to serve."""
-    settings = load_settings(new=False)
+    settings = load_settings_of_service()
     node.prepare_environment(settings)
     config = serve_config.read_config(file)
     if problems := application_problems(config):

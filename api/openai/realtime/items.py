@@ -163,9 +163,10 @@ def to_wire(item: Item) -> events.WireItem:
             return {**head, "role": item.role, "content": [_part(part) for part in item.parts]}
 
 
-def _part(part: Part) -> dict[str, str]:
-    text = "transcript" if part.kind.endswith("audio") else "text"
-    return {"type": part.kind, text: part.text}
+def _part(part: Part) -> dict[str, str | None]:
+    if part.kind == "input_audio":  # clients wait for a transcript while it is null
+        return {"type": part.kind, "transcript": part.text or None}
+    return {"type": part.kind, "transcript" if part.kind == "output_audio" else "text": part.text}
 
 
 def from_wire(item: AnyItem) -> Item:

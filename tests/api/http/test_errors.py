@@ -127,6 +127,19 @@ async def test_unsupported_interfaces_are_404_in_the_shape_of_their_api(
     assert music.json()["detail"]["message"] == "this path does not exist"
 
 
+async def test_a_path_of_the_realtime_beta_names_its_successor(client: httpx.AsyncClient) -> None:
+    realtime = "/openai/v1/realtime"
+    for path, successor in (
+        ("", "calls"),
+        ("/sessions", "client_secrets"),
+        ("/transcription_sessions", "client_secrets"),
+    ):
+        answer = await client.post(realtime + path)
+        assert answer.status_code == (404 if path else 405)
+        assert answer.json()["error"]["message"].endswith(f"with {realtime}/{successor}")
+        assert (await client.post(f"{realtime}/{successor}")).status_code == 401
+
+
 async def test_an_unknown_path_is_404_also_without_a_key(client: httpx.AsyncClient) -> None:
     for path in ("/nothing", "/nothing/", "/developer/", "/Plans"):
         answer = await client.get(path)

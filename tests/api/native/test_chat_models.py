@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
+from openai.types.shared import ChatModel
 
 from api.app import create_app
 from api.services import Services
@@ -15,6 +16,7 @@ from models.base import ModelInfo, RunningCanary
 from models.errors import EngineLost
 from models.llm.base import GenerationDelta, GenerationRequest, TokenUsage
 from pipelines.chat.pipeline import DEFAULT_MODEL
+from pipelines.errors import ModelNotFound
 from pipelines.ports import Arrival, ModelList
 from tests.api.native.test_metrics import scraper
 from tests.api.replaced import with_infrastructure
@@ -61,6 +63,21 @@ async def test_lists_name_the_usual_names_of_the_first_chat_model(
     assert {"gpt-4o-mini", "gpt-4.1", "gpt-5", "gpt-3.5-turbo"} <= set(listed[0]["aliases"])
     assert (found["id"], own["id"]) == ("svc/a", "svc/b")
     assert found["canary"] == {"id": "svc/new", "share": 0.1} and own["canary"] is None
+
+
+async def test_every_chat_model_that_openais_client_names_is_known() -> None:
+    chats = {"Chat": OneChat("svc/a")}
+    models = ModelList(chats, chats=chats, usual_names=NAMES)
+    names = [name for name in get_args(ChatModel) if "search" not in name and "vision" not in name]
+    assert "gpt-4o-2024-08-06" in names
+    for name in names:
+        assert (await models.find(name)).info.id == "svc/a", name
+    dated = {"Dated": OneChat("svc/b", "gpt-4o-2024-08-06"), "Chat": OneChat("svc/a")}
+    models = ModelList(dated, chats={"Chat": dated["Chat"]}, usual_names=NAMES)
+    assert (await models.find("gpt-4o-2024-08-06")).info.id == "svc/b"
+    assert (await models.find("gpt-4o-2024-11-20")).info.id == "svc/a"
+    with pytest.raises(ModelNotFound):
+        await models.find("gpt-0-2024-08-06")
 
 
 async def test_a_first_chat_model_that_is_down_keeps_its_names(services: Services) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from configs import running
-from configs.settings import DATABASE, Settings, load_settings
+from configs.settings import DATABASE, Settings, load_settings, load_settings_of_service
 from deployments.cli import doctor
 from deployments.cli.doctor import Problem, check_chat, check_ports, check_service, check_storage
 from deployments.cluster.readiness import local_url
@@ -123,15 +123,15 @@ def test_commands_find_the_service_of_the_data_folder(
         for name in ("PORT", "RAY_DASHBOARD_PORT"):
             monkeypatch.delenv(name)
         settings.data_dir.joinpath(DATABASE).touch()
-        found = load_settings(new=False)
+        found = load_settings_of_service()
         assert local_url(found) == url and os.environ["RAY_DASHBOARD_PORT"] == "1234"
         monkeypatch.setenv("PORT", str(free_port()))
-        other = load_settings(new=False)
+        other = load_settings_of_service()
         line = check_service(other, lambda: None, lambda: {"gateway": application("RUNNING")})
         assert line.startswith(f"does not run at {local_url(other)}; the service of ")
         assert f"runs at {url}: unset HOST and PORT" in line
     monkeypatch.delenv("PORT")
-    assert load_settings(new=False).port == 8000  # nothing is left of a service that has ended
+    assert load_settings_of_service().port == 8000  # nothing is left of a service that has ended
 
 
 def test_the_doctor_knows_a_dashboard_port_of_its_own_ray(

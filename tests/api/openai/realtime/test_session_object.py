@@ -24,6 +24,7 @@ from configs.load import load_yaml
 from configs.schema.voices import OpenAIConfig
 from models.llm.base import SamplingOptions
 from pipelines.chat.history import Retention
+from pipelines.ports import undated
 from tests.api.openai.realtime.examples import SESSION, UPDATES
 
 MODELS = [
@@ -37,7 +38,9 @@ ADD = {"type": "function", "name": "add", "parameters": {"type": "object"}}
 
 def test_every_realtime_model_that_the_client_names_is_known() -> None:
     assert "gpt-realtime" in MODELS
-    assert set(MODELS) <= load_yaml(OpenAIConfig, "openai").realtime_models.keys()
+    assert {undated(name) for name in MODELS} <= load_yaml(
+        OpenAIConfig, "openai"
+    ).realtime_models.keys()
 
 
 def default() -> RealtimeSession:

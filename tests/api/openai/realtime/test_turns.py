@@ -85,7 +85,7 @@ def summary(effect: Effect) -> str:
         case ServerEvent():
             values: list[Any] = [value for value in vars(effect).values() if value is not None]
         case CommitItem(item):
-            assert to_wire(item)["content"] == [{"type": "input_audio", "transcript": ""}]
+            assert to_wire(item)["content"] == [{"type": "input_audio", "transcript": None}]
             values = [item.id]
         case SetTranscript(item, text, audio_ms):
             values = [item.id, text, audio_ms]
