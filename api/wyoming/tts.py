@@ -73,6 +73,7 @@ class GrowingText:
     waiting: str = ""  # the last sentence, until it is complete
     reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
     stream: SpeechStream | None = None  # None before the first sentence
+    language: str = FALLBACK_LANGUAGE  # by whose rules sentences end until `stream` is there
     has_failed: bool = False
 
 
@@ -130,9 +131,9 @@ class SpokenTexts:
                 # The language of the voice decides where a sentence ends: not in "Am 1. Mai".
                 text.stream = await self._open(text.options, text.waiting)
             elif is_new and not is_whole and finished(text.waiting, FALLBACK_LANGUAGE):
-                await self._detect(text.waiting)  # of what may be a sentence
-            language = text.stream.voice.language if text.stream else self._language
-            ready = len(text.waiting) if is_whole else _ready(text, language or FALLBACK_LANGUAGE)
+                text.language = await self._detect(text.waiting)  # of what may be a sentence
+            language = text.stream.voice.language if text.stream else text.language
+            ready = len(text.waiting) if is_whole else _ready(text, language)
             sentences = text.waiting[:ready]
             text.waiting = text.waiting[ready:]
             if text.has_failed or not sentences.strip():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from pipelines.errors import InvalidRequest
+from pipelines.errors import FileTooLarge, InvalidRequest
 
 MAX_TITLE = 200  # characters
 
@@ -82,3 +82,7 @@ class Book:
 def clean_title(text: str) -> str:
     """Cuts a title or a name, and replaces control characters, which terminals obey."""
     return _CONTROLS.sub(" ", text)[:MAX_TITLE]
+
+
+def too_long(most_characters: int) -> FileTooLarge:
+    return FileTooLarge(f"document: a text has at most {most_characters} characters")

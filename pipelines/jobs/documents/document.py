@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title
+from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title, too_long
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
 from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text, not_a_document
@@ -79,7 +79,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     else:
         book = _read_text(data, name, most_characters)
     if sum(len(chapter.text) for chapter in book.chapters) > most_characters:
-        raise _too_long(most_characters)
+        raise too_long(most_characters)
     chapters = tuple(
         replace(chapter, title=title, is_extra=chapter.is_extra or is_extra(title))
         for chapter in _licence_apart(book)
@@ -157,10 +157,6 @@ def _licence_apart(book: Book) -> Iterator[Chapter]:
                 is_outside = line[1] == "END"
 
 
-def _too_long(most_characters: int) -> FileTooLarge:
-    return FileTooLarge(f"document: a text has at most {most_characters} characters")
-
-
 def _too_many_chapters() -> FileTooLarge:
     return FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
 
@@ -173,7 +169,7 @@ def _decoded(data: bytes, name: str, most_characters: int) -> str:
     if kind in TEXTUAL or (kind and not is_text(data)):
         raise not_a_document(kind)
     if len(data) > MOST_BYTES * most_characters:
-        raise _too_long(most_characters)
+        raise too_long(most_characters)
     for encoding in ("utf-8-sig", "utf-16" if data.startswith(UTF_16_MARKS) else "cp1252"):
         with suppress(UnicodeDecodeError):
             text = data.decode(encoding)

@@ -17,7 +17,14 @@ from urllib.parse import unquote
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import MAX_TITLE, Book, Chapter, LeftOut, clean_title
+from pipelines.jobs.documents.book import (
+    MAX_TITLE,
+    Book,
+    Chapter,
+    LeftOut,
+    clean_title,
+    too_long,
+)
 from pipelines.jobs.documents.headings import follows, is_extra
 from pipelines.jobs.documents.package import Package, Place, place_of
 from pipelines.jobs.file_kinds import UTF_16_MARKS, archive_kind, not_a_document
@@ -80,6 +87,7 @@ class _Epub:
     def __init__(self, data: bytes, most_characters: int) -> None:
         if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
             raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
+        self._most_characters = most_characters
         self._file_bytes = MOST_BYTES * most_characters + MAX_COVER_BYTES
         self._bytes_left = MOST_MARKUP * self._file_bytes
         self._tokens_left = MAX_TOKENS
@@ -118,6 +126,8 @@ class _Epub:
                 if page not in package.drawings and not isinstance(error, _DamagedFile):
                     raise
                 damaged[page] = error
+            if reader.characters > 2 * self._most_characters:  # with what is left out later
+                raise too_long(self._most_characters)
         reader.finish()
         if damaged and len(damaged) == len(pages):
             raise next(iter(damaged.values()))
@@ -291,6 +301,7 @@ class _PageReader:
         self._is_drawing = False  # whether the element that is left out is an SVG
         self._is_drawn_text = False
         self._is_page_empty = True
+        self.characters = 0
         self._raised = 0  # depth in `sup`
         self._raised_at = 0  # index of the first part of the `sup`
         self._link: tuple[int, bool, Place] | None = None  # first part, is it a mark, target
@@ -464,6 +475,7 @@ class _PageReader:
                     break
             self._parts.append(" " if self._last in _STOPS else ", ")
         self._parts.append(text)
+        self.characters += len(text.strip())
         self._last = text.rstrip()[-1:] or self._last
         if not text.isspace():
             self._is_page_empty = False
