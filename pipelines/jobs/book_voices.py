@@ -51,8 +51,8 @@ async def first_voice(task: SpeechTask, pipeline: SpeechPipeline) -> AvailableVo
 async def chapter_voices(
     book: Book, pipeline: SpeechPipeline, usual: AvailableVoice, *, is_named: bool
 ) -> list[ChapterVoice]:
-    """Choose a voice for each chapter: `usual` if it `is_named` by the request or speaks the
-    language of the chapter, or else the default voice of that language. A chapter whose language is
+    """Choose a voice for each chapter: `usual` if it `is_named` by the request or the language of
+    the chapter is its own, or else the default voice of that language. A chapter whose language is
     not clear is taken to be in that of the book, or in that of `usual`. Raises EngineLost."""
     directory = pipeline.directory
     offered = await directory.voices()
@@ -66,7 +66,8 @@ async def chapter_voices(
         return _language_of(chapter, candidates, stated, usual.language)
 
     def voice_of(language: str) -> AvailableVoice:
-        if is_named or language not in codes or usual.speaks(language):
+        # A voice that also speaks the language would do so with the accent of its own.
+        if is_named or language not in codes or language == usual.language:
             return usual
         return directory.default(language, offered)
 

@@ -10,6 +10,7 @@ import pytest
 from api.services import Services
 from pipelines.errors import InsufficientCredit
 from pipelines.tts.pipeline import SpeechPlan
+from pipelines.tts.voices import AvailableVoice
 from tests.api.money import Books
 from tests.api.native.jobs.doing import Headers, do_next, job
 from tests.pipelines.jobs.epubs import epub
@@ -127,6 +128,13 @@ async def test_chapters_are_read_by_voices_of_their_languages_or_warned_of(
     named = await estimate(client, auth, LANGUAGES, "a.md", voice="Alto", chapters="1-2,5")
     assert {chapter["voice"] for chapter in named["chapters"]} == {"Alto"}
     assert named["warnings"] == ["the voice Alto does not speak German, the language of “Eins”"]
+    # A voice of several languages reads other chapters only if no voice has theirs as its own.
+    monkeypatch.setattr(AvailableVoice, "speaks", lambda voice, language: True)
+    several = await estimate(client, auth, LANGUAGES, "a.md")
+    assert [chapter["voice"] for chapter in several["chapters"]] == [
+        chapter["voice"] for chapter in plan["chapters"]
+    ]
+    assert several["warnings"] == []
 
     files = {"document": ("a.md", LANGUAGES)}
     for fields, error, reason in (
