@@ -191,7 +191,7 @@ def test_a_backup_needs_its_key_until_it_is_rotated(
     asyncio.run(open_database(both)).close()
     with pytest.raises(SettingsError, match="^ANTIPHON_DATA_KEYS: not what this database"):
         asyncio.run(open_database(alone))
-    monkeypatch.setattr(administration, "load_settings", lambda new: both)
+    monkeypatch.setattr(administration, "load_settings_of_service", lambda: both)
     main(["rotate-keys"])
     asyncio.run(open_database(alone)).close()
     answer = ask(alone, f"/chats/{kept.chat}", kept.key)

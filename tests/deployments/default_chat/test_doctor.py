@@ -157,7 +157,7 @@ def test_the_doctor_asks_the_service_for_its_readiness_once(
 
     monkeypatch.setenv("ANTIPHON_DATA", str(tmp_path))
     settings = load_settings()
-    monkeypatch.setattr(doctor, "load_settings", lambda new: settings)
+    monkeypatch.setattr(doctor, "load_settings_of_service", lambda: settings)
     monkeypatch.setattr(doctor, "readyz", lambda url: {"status": "ok"})
     monkeypatch.setattr(doctor, "report", report)
     monkeypatch.setattr(logging, "disable", lambda: None)
