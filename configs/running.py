@@ -69,5 +69,5 @@ def _read(file: IO[str]) -> dict[str, Any]:
     """Reads the file; without content while it is written."""
     try:
         return dict(json.load(file))
-    except ValueError:
+    except (ValueError, TypeError):  # it is written just now, or damaged
         return {}

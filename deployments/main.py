@@ -372,7 +372,9 @@ def own_variables(names: Iterable[str]) -> list[str]:
     values = {name: os.environ[name] for name in names if os.environ.get(name)}
     if folder := values.get("ANTIPHON_DATA"):
         values["ANTIPHON_DATA"] = str(Path(folder).expanduser().resolve())
-    secret = re.compile(r"\w*(?:KEYS?|PEPPER|TOKEN|SECRETS?|PASSW\w*)=|\w+=\w+://[^?#]*[@?]")
+    secret = re.compile(
+        r"\w*(?:KEYS?|PEPPER|TOKEN|SECRETS?|PASSW\w*|WEBHOOK_URL)=|\w+=\w+://[^?#]*[@?]"
+    )
     given = [f"{name}={value}" for name, value in values.items()]
     return [assignment for assignment in given if not secret.match(assignment)]
 

@@ -303,7 +303,8 @@ class Files:
                     file.write(piece)
                 file.close()
             except BaseException:
-                for give_up in (file.discard, file.close):  # S3 keeps parts that are not discarded
+                discard = getattr(file, "discard", file.close)  # S3 keeps parts otherwise
+                for give_up in (discard, file.close):
                     with suppress(Exception):
                         give_up()
                 raise

@@ -213,7 +213,8 @@ class SampleChecker:
         if len(levels) < 2 or abs(levels[0] - levels[1]) > LEAK_DB:
             return False
         # Two microphones make one voice as unlike as two voices (0.62 beside 0.65).
-        if envelope_correlation(*channels) >= SAME_WORDS:
+        left, right = channels
+        if envelope_correlation(left, right) >= SAME_WORDS:
             return False
         first, second = map(self.encoder().embed, speeches)
         return float(first @ second) < self.rules.min_similarity
