@@ -1,6 +1,8 @@
 """The console in Chromium: what its tests see and press, by the names that users read."""
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.clients import waiting
@@ -56,6 +58,23 @@ def hurry(page: Page) -> None:
 def wait_until(page: Page, expression: str) -> Any:
     """As for any page, with TOOLS."""
     return waiting.wait_until(page, expression, run, TIMEOUT_S)
+
+
+def expect(page: Page, expression: str, value: Any) -> None:
+    """Waits until an expression has a value: the page may be drawn after what came before."""
+    wait_for(page, expression, lambda found: found == value, f"is not {value!r}")
+
+
+def expect_part(page: Page, expression: str, part: str) -> None:
+    """Waits until a text of the page contains a part."""
+    wait_for(page, expression, lambda found: part in (found or ""), f"lacks {part!r}")
+
+
+def wait_for(page: Page, expression: str, is_right: Callable[[Any], bool], fault: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_right(found := run(page, expression)):
+        assert time.monotonic() < deadline, f"{expression} {fault}: {found!r}"
+        time.sleep(0.05)
 
 
 def press(page: Page, name: str) -> None:

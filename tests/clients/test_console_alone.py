@@ -82,7 +82,7 @@ def test_a_tab_that_opens_signs_no_other_tab_out(machine: Machine, browser: Brow
             run(other, "(window.isOld = true)")
             other.command("Page.reload")
             wait_until(other, "!window.isOld && at('.frame')")
-            assert run(page, "Boolean(at('.frame'))")
+            wait_until(page, "Boolean(at('.frame'))")
 
 
 def test_a_linked_session_ends_when_the_service_serves_other_machines(

@@ -16,6 +16,8 @@ from tests.clients.browser import Browser, Page
 from tests.clients.console_page import (
     PASSWORD,
     enter,
+    expect,
+    expect_part,
     fill,
     go,
     kept,
@@ -99,7 +101,7 @@ def test_work_of_an_ended_session_is_kept_for_its_user_alone(
         end_sessions(tone_server, "ended@example.com")
         press(page, "Create a file")
         wait_until(page, "at('.enter')")
-        assert "session has ended" in run(page, "at('.enter').innerText")
+        expect_part(page, "at('.enter').innerText", "session has ended")
         assert run(page, f"document.body.innerHTML.includes({json.dumps(SECRET)})") is False
         assert run(page, "sessionStorage.length") == 0
         if other:
@@ -141,7 +143,7 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     fill(page, Address="http://hooks.example.com/")
     press(page, "Add the webhook")
     assert wait_until(page, "failed()").startswith("Address: must begin with https://")
-    assert run(page, "labelled('Address').ariaInvalid") == "true"
+    expect(page, "labelled('Address').ariaInvalid", "true")
     page.call("(() => { location.hash = '#/account/keys'; })")
     wait_until(page, "!document.querySelector('dialog')")  # none lies over the next page
     go(page, "account/webhooks")
@@ -162,7 +164,7 @@ def test_credit_moves_after_work_and_webhooks_are_made_tested_and_deleted(page: 
     row = run(page, "rows('main')[0].split('\\t')")
     assert row == ["Speech", "10 characters", "1", "0.00015 USD"]
     wait_until(page, "!at('.busy')")
-    assert run(page, "document.activeElement.id") == "refresh-usage"  # the focus is kept
+    expect(page, "document.activeElement.id", "refresh-usage")  # the focus is kept
     for width, units in ((390, 340), (1280, 640)):
         page.command(
             "Emulation.setDeviceMetricsOverride",
@@ -244,7 +246,7 @@ def test_the_page_lists_and_ends_sessions_and_changes_the_password(
     other = log_in_by_api(tone_server, "fourth@example.com")
     go(page, "account/settings")
     wait_until(page, "rows('#sessions').length === 2")
-    assert "python-httpx" in run(page, "rows('#sessions')[0]")
+    expect_part(page, "rows('#sessions')[0]", "python-httpx")
     run(page, "(all('#sessions button')[0].click(), true)")
     wait_until(page, "said() === 'The session has ended.' && rows('#sessions').length === 1")
     assert plans(tone_server, other) == 401
@@ -260,7 +262,7 @@ def test_the_page_lists_and_ends_sessions_and_changes_the_password(
     press(page, "Change password")
     refusal = wait_until(page, "failed()")
     assert refusal == "Current password: is not the password of this account."
-    assert run(page, "document.activeElement.id") == "change-password"
+    expect(page, "document.activeElement.id", "change-password")
     fill(page, Current_password=PASSWORD, New_password="battery staple")
     press(page, "Change password")
     wait_until(page, "said().includes('is changed')")
@@ -287,7 +289,7 @@ def test_the_page_shows_sign_up_by_the_policy_of_the_service(
         with browser.open(server.url, "console") as page:
             wait_until(page, "at('.enter')")
             found = "[Boolean(button('Sign up')), Boolean(labelled('Invite code'))]"
-            assert run(page, found) == shown
+            expect(page, found, shown)
             brings = run(page, "at('.enter').innerText.includes('5.00 USD of credit')")
             assert brings is (policy != "closed")
 
@@ -308,7 +310,7 @@ def test_a_key_with_one_scope_says_in_each_panel_what_it_lacks(
     fill(page, Message="And chat?")
     press(page, "Send")
     assert wait_until(page, "failed()").startswith("The API key or token lacks the scope 'chat'.")
-    assert run(page, "labelled('Message').value") == "And chat?"  # can be sent again
+    expect(page, "labelled('Message').value", "And chat?")  # can be sent again
     go(page, "account/webhooks")
     assert "lacks the scope 'webhooks'" in wait_until(page, "failed()")
     go(page, "listen/microphone")  # whose refused socket does not say why
@@ -326,8 +328,8 @@ def test_keys_have_scopes_and_an_end_and_are_deleted_by_name(page: Page) -> None
     run(page, "(labelled('tts: speech').click(), true)")
     press(page, "Create API key")
     wait_until(page, "rows('#keys').length === 1 && at('.secret')")
-    assert run(page, "rows('#keys')[0].split('\\t')[2]") == "tts"
-    assert run(page, "[labelled('All scopes').checked, labelled('Name').value]") == [True, ""]
+    expect(page, "rows('#keys')[0].split('\\t')[2]", "tts")
+    expect(page, "[labelled('All scopes').checked, labelled('Name').value]", [True, ""])
     html = "document.documentElement.innerHTML"
     for number, path in enumerate(("account/audit", "speak"), start=2):
         go(page, "account/keys")
@@ -346,7 +348,7 @@ def test_keys_have_scopes_and_an_end_and_are_deleted_by_name(page: Page) -> None
     press(page, "Delete the key server")
     press(page, "Delete")
     wait_until(page, "said() === 'The key server is deleted.'")
-    assert run(page, "at('#keys').innerText") == "There is no key yet."
+    expect(page, "at('#keys').innerText", "There is no key yet.")
 
 
 def test_a_wrong_key_is_reported_and_not_stored(page: Page) -> None:
@@ -354,5 +356,5 @@ def test_a_wrong_key_is_reported_and_not_stored(page: Page) -> None:
     fill(page, **{"API key": "sk_wrong"})
     press(page, "Enter")
     assert "wrong" in wait_until(page, "failed()")
-    assert run(page, "Boolean(at('.enter')) && sessionStorage.length === 0") is True
-    assert run(page, "labelled('API key').value") == "sk_wrong"
+    expect(page, "Boolean(at('.enter')) && sessionStorage.length === 0", True)
+    expect(page, "labelled('API key').value", "sk_wrong")

@@ -15,6 +15,8 @@ from tests.api.native.jobs.doing import do_next
 from tests.clients.browser import Browser, Page
 from tests.clients.console_page import (
     enter,
+    expect,
+    expect_part,
     fill,
     go,
     hurry,
@@ -117,7 +119,7 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     press(page, "Pause the upload of 0.wav")
     wait_until(page, f"{ROW}.includes('% uploaded; paused')")
     paused_at = run(page, PERCENT)
-    assert run(page, "document.querySelector('.chosen-file').textContent") == ""
+    expect(page, "document.querySelector('.chosen-file').textContent", "")
     press(page, "Continue the upload of 0.wav")
     wait_until(page, f"button('Pause the upload of 0.wav') && {PERCENT} !== {paused_at!r}")
     online(page, is_online=False)
@@ -128,10 +130,10 @@ def test_an_upload_survives_the_network_and_its_transcript_is_read(
     asyncio.run(do_next(services))
     wait_until(page, "button('Delete 0.wav')")
     # The row of a completed job has other buttons.
-    assert run(page, "named(document.activeElement)") == "Show the result of 0.wav"
+    expect(page, "named(document.activeElement)", "Show the result of 0.wav")
     press(page, "Show the result of 0.wav")
     wait_until(page, "all('.word').length > 10")
-    assert "0.06 USD" in run(page, ROW)
+    expect_part(page, ROW, "0.06 USD")
     page.call(KEEP_FILES)
     press(page, "Export as SRT")
     assert "-->" in page.call("(() => window.files.at(-1).text())")
@@ -154,7 +156,7 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
     wait_until(page, f"/(4|5|6)\\d % uploaded/.test({ROW})")
     page.command("Page.reload")
     wait_until(page, f"{ROW}?.includes('33 % uploaded; choose 0.wav again to continue')")
-    assert run(page, UPLOADS) == 1
+    expect(page, UPLOADS, 1)
     online(page, is_online=True, uploadThroughput=-1)
     page.call(CHOOSE, AGAIN, "0.wav", 1120 * 16000 + 44, "audio/wav")  # the same size
     wait_until(page, "failed().includes('Choose 0.wav, unchanged')")
@@ -162,7 +164,7 @@ def test_an_upload_continues_after_a_reload(page: Page) -> None:
     assert run(page, f"{sent}.length") == 0
     page.call(ADD.replace(".voices", "#jobs-list"), 1120)
     wait_until(page, f"{ROW}.includes('waiting for its turn')")
-    assert run(page, f"{sent}.map((one) => one.name.slice(-1)).join()") == "2,3"
+    expect(page, f"{sent}.map((one) => one.name.slice(-1)).join()", "2,3")
     assert run(page, UPLOADS) == 0 and not run(page, "failed()")
     page.call(ADD.replace(".voices", ".jobs"), 3)
     press(page, "Upload and transcribe")
@@ -187,7 +189,7 @@ def test_the_list_is_read_again_after_the_network_was_away(page: Page) -> None:
     wait_until(page, "failed()")
     online(page, is_online=True)
     wait_until(page, "!failed()")
-    assert run(page, "document.body.innerText.includes('There are no jobs yet')")
+    wait_until(page, "document.body.innerText.includes('There are no jobs yet')")
 
 
 def test_an_upload_that_the_service_no_longer_has_is_forgotten(page: Page) -> None:
@@ -214,8 +216,8 @@ def test_files_that_no_job_takes_are_refused_beside_the_button(page: Page) -> No
         beside = "at('[type=submit]').parentElement.querySelector('.failed').innerText"
         wait_until(page, f"{beside}.includes({said!r})")
         press(page, "Upload and transcribe")
-        assert said in run(page, beside)
-        assert run(page, "document.querySelector('.chosen-file').textContent") == ""
+        expect_part(page, beside, said)
+        expect(page, "document.querySelector('.chosen-file').textContent", "")
     press(page, "Book to audio")
     page.call(CHOOSE_BOOK, "notes.pdf", "%PDF-1.4")
     wait_until(page, "failed().includes('convert it')")
@@ -262,9 +264,9 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     wait_until(page, "!window.isOld && button('Create the audio')")
     page.call(CHOOSE_BOOK, "tale.md", TALE)
     wait_until(page, "document.body.innerText.includes('2 of 3 chapters: about 3 s of audio')")
-    assert run(page, "at('.chapter-plan').innerText.includes('<b>One</b> English, about 2 s')")
-    assert run(page, TICKS) == "false,true,true"
-    assert run(page, "document.body.innerText.includes('Left out: 1 footnote.')")
+    wait_until(page, "at('.chapter-plan').innerText.includes('<b>One</b> English, about 2 s')")
+    expect(page, TICKS, "false,true,true")
+    wait_until(page, "document.body.innerText.includes('Left out: 1 footnote.')")
     press(page, "Read none")
     press(page, "Create the audio")
     wait_until(page, "failed().includes('Tick at least one chapter.')")
@@ -292,7 +294,7 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     wait_until(page, f"at('.note')?.innerText.toLowerCase().includes({warning.lower()!r})")
     press(page, "Create the audio")
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
-    assert "Ton · chapters 1, 3 · M4B · created " in run(page, ROW)
+    expect_part(page, ROW, "Ton · chapters 1, 3 · M4B · created ")
     asyncio.run(do_next(services))
     wait_until(page, f"{ROW}.includes(' · ended ')")
     press(page, "Show the result of tale.md")
@@ -300,9 +302,9 @@ def test_a_book_is_heard_by_chapters(page: Page, services: Services) -> None:
     wait_until(page, "document.querySelector('.player:not([hidden]) audio').currentTime > 0")
     press(page, "Pause")
     kind = "fetch(at('a[download]').href).then((answer) => answer.headers.get('Content-Type'))"
-    assert run(page, kind) == "audio/mp4"  # downloaded while its player is paused
+    expect(page, kind, "audio/mp4")  # downloaded while its player is paused
     assert run(page, "at('a[download]').pathname").startswith("/files/")
-    assert run(page, "at('a[download]').download") == "tale.m4b"
+    expect(page, "at('a[download]').download", "tale.m4b")
 
 
 def test_a_book_is_spoken_with_the_chosen_dictionary(page: Page, services: Services) -> None:
@@ -337,7 +339,7 @@ def test_a_book_stays_chosen_after_a_failure_that_passes(
     wait_until(page, "button('Try again')")
     press(page, "Create the audio")
     wait_until(page, "failed()")
-    assert run(page, "all('.chosen-file')[0].textContent") == "tale.md"
+    expect(page, "all('.chosen-file')[0].textContent", "tale.md")
     monkeypatch.undo()
     press(page, "Create the audio")
     wait_until(page, f"{ROW}?.includes('waiting for its turn')")
@@ -349,13 +351,13 @@ def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
     run(page, "(all('summary').find((one) => named(one) === 'Paste a text instead').click(), true)")
     fill(page, Text="The Sea\n\nChapter 1\n\nA sentence.\n\nChapter Hope\n\nAnother.")
     wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")
-    assert run(page, "all('.chapter-plan li').map((one) => one.innerText[0]).join('')") == "TC"
+    expect(page, "all('.chapter-plan li').map((one) => one.innerText[0]).join('')", "TC")
     fill(page, Text="# Eins\n\nA sentence.\n\n# Zwei\n\n# Deux\n\nAnother.")
     wait_until(page, "document.body.innerText.includes('3 of 3 chapters')")
     fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter Two\n\nAnother.")  # sent at once
     press(page, "Create the audio")
     wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
-    assert run(page, "labelled('Text').value") == "" and not run(page, "at('.chapter-plan')")
+    wait_until(page, "labelled('Text').value") == "" and not run(page, "at('.chapter-plan')")
     asyncio.run(do_next(services))
     press(page, "Show the result of Pasted text.txt")
     wait_until(page, "all('button').some((one) => one.innerText.startsWith('Chapter Two'))")
@@ -372,7 +374,7 @@ def test_a_text_that_is_written_during_the_upload_stays(page: Page) -> None:
     fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter 2\n\nAnother.")
     run(page, "(go(), true)")
     wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
-    assert run(page, "labelled('Text').value").endswith("Another.")
+    wait_until(page, "labelled('Text').value").endswith("Another.")
     wait_until(page, "Boolean(window.go)")
     run(page, "(go(), true)")
     wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")

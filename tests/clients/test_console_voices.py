@@ -12,6 +12,8 @@ from tests.api.local_services import local_services
 from tests.clients.browser import Browser
 from tests.clients.console_page import (
     enter,
+    expect,
+    expect_part,
     fill,
     go,
     hurry,
@@ -96,13 +98,13 @@ def test_a_voice_in_progress_is_shown_and_deleted(tone_server: Server, browser: 
         choices = "[...document.querySelector('.voices select[name=language]').options]"
         offered = wait_until(page, f"({choices}.length > 1) && {choices}.map((one) => one.value)")
         assert sorted(offered) == sorted(["", "en-GB", *codes])
-        assert run(page, "all('.voice-own progress').length") == 1
+        expect(page, "all('.voice-own progress').length", 1)
         page.call(LATER)
         wait_until(
             page, "at('.voice-own').innerText.includes('because the machine is busy or slow')"
         )
         press(page, f"Delete {name}")
-        assert "at least 5 %" in run(page, "top().innerText")  # what it costs
+        expect_part(page, "top().innerText", "at least 5 %")  # what it costs
         press(page, "Delete")
         wait_until(page, "!at('.voice-own')")
         sign_out(page)
@@ -118,7 +120,7 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         enter(page, tone_server.key)
         go(page, "voices")
         run(page, "(labelled('Name').value = 'Ann', true)")
-        assert run(page, "!labelled('What the speaker agreed to (optional)').required")
+        wait_until(page, "!labelled('What the speaker agreed to (optional)').required")
         wait_until(page, "button('Create the voice for 1.00 USD')")  # the price is said
         press(page, "Get a sentence")
         sentence = wait_until(page, "all('.read-aloud').length > 1 && at('.read-aloud').innerText")
@@ -126,7 +128,7 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, f"{language}.options.length > 1")
         run(page, f"({language}.value = 'de', {language}.dispatchEvent(new Event('change')))")
         wait_until(page, f"![undefined, {sentence!r}].includes(at('.read-aloud')?.innerText)")
-        assert "In German, read" in run(page, "all('.read-aloud').at(-1).innerText")
+        expect_part(page, "all('.read-aloud').at(-1).innerText", "In German, read")
         record_requests(page)
         page.call(ADD, 20, 20)
         wait_until(page, "at('.total').innerText.includes('40 of at least 120 seconds, 2 rec')")
@@ -134,7 +136,7 @@ def test_lengths_are_checked_before_anything_is_uploaded(
         wait_until(page, "failed() === '3 to 10 recordings are needed; there are 2.'")
         page.call(ADD, 20, 4)
         wait_until(page, "all('.guidance').at(-1).textContent.includes('at least 10 seconds')")
-        assert "60 of at least 120 seconds, 3 rec" in run(page, "at('.total').innerText")
+        expect_part(page, "at('.total').innerText", "60 of at least 120 seconds, 3 rec")
         leaving = (
             "((event) => !dispatchEvent(event))(new Event('beforeunload', {cancelable: true}))"
         )
@@ -202,7 +204,7 @@ def test_what_changes_during_an_upload_is_kept_for_the_next_voice(
         run(page, "(answerNow(), true)")
         wait_until(page, "said().includes('Ann')")
         values = "[labelled('Name').value, labelled('Description').value]"
-        assert run(page, values) == ["Bob", ""]
+        expect(page, values, ["Bob", ""])
         wait_until(page, "at('.total').innerText.includes('15 of')")
 
 
@@ -217,7 +219,7 @@ def test_a_required_statement_is_asked_for_and_a_take_is_recorded(
         enter(page, server.key)
         go(page, "voices")
         consent = "What the speaker agreed to (required)"
-        assert run(page, f"labelled('{consent}').matches(':invalid')")
+        wait_until(page, f"labelled('{consent}').matches(':invalid')")
         fill(page, Name="Ann", **{consent: " "})
         press(page, "Create the voice for 1.00 USD")
         wait_until(page, "failed().startsWith('Write what the speaker agreed to')")
