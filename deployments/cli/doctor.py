@@ -74,6 +74,17 @@ class Problem(Exception):
     """A problem, and its remedy."""
 
 
+class Off(str):
+    """A sentence about a part that is not there, and is not needed by the others."""
+
+
+class Wait(str):
+    """A sentence about a part that will be there by itself."""
+
+
+NOT_RUNNING = 4  # exit status, as of users' commands that reach no service
+
+
 def check_processor() -> str:
     if (count := cores()) < CORES:
         raise Problem(f"{count} core; speech stutters with fewer than {CORES}: provide more cores")
@@ -135,6 +146,8 @@ def elsewhere(settings: Settings) -> str:
             f"the service of {settings.data_dir} runs at {url}: unset HOST and PORT, or set them to"
             " its address"
         )
+    if holder := running.name_holder(settings.data_dir):
+        return f"{holder} uses {settings.data_dir}: run this command there"
     return (
         f"no service uses {settings.data_dir}: if yours uses another folder, set ANTIPHON_DATA; if "
         "it was not begun by `make run` or `antiphon serve`, set PORT and RAY_DASHBOARD_PORT"
@@ -143,7 +156,7 @@ def elsewhere(settings: Settings) -> str:
 
 def check_gpu() -> str:
     if not has_gpu_profile():
-        return "none needed: the libraries of PROFILE=gpu are not installed here"
+        return Off("none needed: the libraries of PROFILE=gpu are not installed here")
     try:
         gpus = usable_gpus()
     except GpuProblem as problem:
@@ -177,9 +190,10 @@ def check_service(
     settings: Settings, ask: Callable[[], Answer | None], in_ray: Callable[[], Applications | None]
 ) -> str:
     answer, applications = ask(), in_ray()
-    service_url = running.find(settings.data_dir) or local_url(settings)
-    if answer is None and (applications is None or service_url != local_url(settings)):
-        return f"does not run at {local_url(settings)}; {elsewhere(settings)}"
+    service_url = running.find(settings.data_dir)
+    is_here = service_url == local_url(settings)
+    if answer is None and not is_here and (applications is None or service_url):
+        return Off(f"does not run at {local_url(settings)}; {elsewhere(settings)}")
     status, body = answer or (0, {})
     if status != HTTPStatus.OK:
         state = f"/readyz is {status}: {body.get('message')}" if answer else "no gateway answers"
@@ -187,8 +201,9 @@ def check_service(
         if killed := killed_for_memory(settings.data_dir):
             reasons.append(killed)
         states = [each["status"] for each in (applications or {}).values()]
-        if not reasons and (applications == {} or "DEPLOYING" in states):
-            return f"is starting: {state}"
+        has_begun = answer is not None or applications
+        if not reasons and (not has_begun or applications == {} or "DEPLOYING" in states):
+            return Wait(f"is starting: {state}")
         raise Problem("; ".join([state, *(reasons or ["the log has the cause"])]))
     problems = []
     for part in body.get("degraded", ()):
@@ -234,15 +249,17 @@ def check_chat(ask: Callable[[], Answer | None]) -> str:
     chat = answer[1].get("chat") if answer else None
     if chat is None:
         wanted = chosen()
-        state = "is present" if is_here(wanted) else "is downloaded while the service runs"
-        return f"{wanted} {state}"
+        if is_here(wanted):
+            return f"{wanted} is present"
+        return Wait(f"{wanted} is downloaded while the service runs")
     answers = f"{chat.get('model') or 'no model'} answers"
     if coming := chat.get("coming"):
         share = coming["got_bytes"] / max(coming["size_bytes"], 1)
         answers += f", and {share:.0%} of {coming['model']} are present"
         if problem := coming.get("problem"):
             raise Problem(f"{answers}: {problem}")
-    return f"{answers}; CHAT_MODEL selects another model"
+    line = f"{answers}; CHAT_MODEL selects another model"
+    return Wait(line) if coming or not chat.get("model") else line
 
 
 def check_disk(settings: Settings) -> str:
@@ -265,7 +282,7 @@ async def check_database(settings: Settings) -> str:
 
 async def check_redis(settings: Settings) -> str:
     if settings.redis_url is None:
-        return "none: the cluster counts limits"
+        return Off("none: the cluster counts limits")
     from redis.asyncio import Redis
 
     async with Redis.from_url(settings.redis_url, socket_timeout=5) as redis:
@@ -283,22 +300,25 @@ async def check_storage(settings: Settings) -> str:
     return redact(settings.storage_url)
 
 
-async def outcome(check: Check) -> tuple[bool, str]:
-    """Run a check; return whether all is well, and a sentence."""
+async def outcome(check: Check) -> tuple[str, str]:
+    """Run a check; return the state of its part, and a sentence."""
     try:
         result = await asyncio.to_thread(check)
-        return True, result if isinstance(result, str) else await result
+        line = result if isinstance(result, str) else await result
+        return "off" if isinstance(line, Off) else "wait" if isinstance(line, Wait) else "ok", line
     except (Problem, SettingsError) as problem:
-        return False, redact(str(problem))
+        return "FIX", redact(str(problem))
     except Exception as error:  # any library may fail; the other checks still run
-        return False, redact(f"{type(error).__name__}: {error}".splitlines()[0])
+        return "FIX", redact(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 @click.command()
 def main() -> None:
     """Operators: check this machine, and say how to fix each problem.
 
-    Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
+    Each line begins with ok, off (not there, and not needed by the rest), wait (will be there by
+    itself) or FIX. Exit status 1 if there is something to fix, else 4 if the service does not run.
+    Uses the settings of the environment, like the service.
     """
     of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights, check_ray)
     checks: dict[str, Check] = {
@@ -321,13 +341,14 @@ def main() -> None:
             "storage": partial(check_storage, settings),
         }
     logging.disable()  # a sentence says what went wrong
-    is_well = True
+    colours = {"ok": "green", "off": "yellow", "wait": "yellow", "FIX": "red"}
+    states: dict[str, str] = {}
     for name, run in checks.items():
-        is_right, result = asyncio.run(outcome(run))
-        is_well &= is_right
-        mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
+        states[name], result = asyncio.run(outcome(run))
+        mark = click.style(f"{states[name]:4}", fg=colours[states[name]])
         click.echo(f"{mark} {name:10} {result}")
-    raise SystemExit(0 if is_well else 1)
+    is_broken = "FIX" in states.values()
+    raise SystemExit(1 if is_broken else NOT_RUNNING if states["service"] == "off" else 0)
 
 
 def _raise(error: Exception) -> str:
