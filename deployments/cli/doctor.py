@@ -8,7 +8,7 @@ import resource
 import shutil
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from http import HTTPStatus
@@ -50,6 +50,7 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
+START_S = 120.0  # time within which the controller of a new service begins to answer
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
@@ -182,7 +183,10 @@ def ask_ray(settings: Settings) -> Applications | None:
         return None
     try:
         return serve_api.applications(dashboard, timeout_s=5)
-    except ValueError:  # its controller has died
+    except ValueError:
+        with suppress(OSError):  # the controller does not run yet
+            if time.time() - (settings.data_dir / running.FILE).stat().st_mtime < START_S:
+                return {}
         return {"Ray Serve": {"status": FAILED[0], "message": "does not answer", "deployments": {}}}
 
 

@@ -1,12 +1,14 @@
 """What `antiphon doctor` says of the running service."""
 
+import asyncio
 import logging
 import os
 import re
 import socket
+import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -18,11 +20,14 @@ from deployments.cli.doctor import (
     Off,
     Problem,
     Wait,
+    ask_ray,
     check_chat,
     check_ports,
     check_service,
     check_storage,
+    outcome,
 )
+from deployments.cluster import serve_api
 from deployments.cluster.readiness import local_url
 from tests.servers import free_port
 
@@ -144,6 +149,22 @@ def test_commands_find_the_service_of_the_data_folder(
         assert f"runs at {url}: unset HOST and PORT" in line
     monkeypatch.delenv("PORT")
     assert load_settings_of_service().port == 8000  # nothing is left of a service that has ended
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(10, "wait"), (1000, "FIX")])
+def test_a_controller_that_does_not_run_yet_has_not_died(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, age_s: int, state: str
+) -> None:
+    def no_controller(*_: object, **__: object) -> NoReturn:
+        raise ValueError
+
+    monkeypatch.setattr(serve_api, "nodes", lambda _: [])
+    monkeypatch.setattr(serve_api, "applications", no_controller)
+    with running.take(settings.data_dir, local_url(settings)) or pytest.fail("taken"):
+        began = time.time() - age_s
+        os.utime(settings.data_dir / running.FILE, (began, began))
+        check = partial(check_service, settings, lambda: None, partial(ask_ray, settings))
+        assert asyncio.run(outcome(check))[0] == state
 
 
 @pytest.mark.parametrize("kind", ["pid", "net"])
