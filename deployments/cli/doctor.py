@@ -32,6 +32,8 @@ from configs.environment import (
 from configs.schema.catalogue import Profile
 from configs.settings import Settings, load_settings_of_service, weights_dir
 from db import database
+from db.errors import DatabaseError
+from db.migrate import check_tables
 from deployments.cluster import node, serve_api
 from deployments.cluster.killed import killed_for_memory
 from deployments.cluster.node import check_folder
@@ -275,9 +277,11 @@ def check_disk(settings: Settings) -> str:
 async def check_database(settings: Settings) -> str:
     with closing(database.Database(settings.database_url)) as opened:
         began = time.monotonic()
-        await opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1"))
+        # Also takes SQLite's lock of writers, for which each request waits.
+        await opened.run(lambda session: session.connection().exec_driver_sql("SELECT 1"))
         took_ms = (time.monotonic() - began) * 1000
         await check_secret_fingerprints(opened, settings.secrets, record=False)
+    await asyncio.to_thread(check_tables, settings.database_url)
     ahead_s = (database.utc_now() - datetime.now(UTC)).total_seconds()
     if abs(ahead_s) > CLOCK_S:
         raise Problem(f"its clock is {ahead_s:.1f} s ahead of this machine's: run an NTP client")
@@ -310,7 +314,7 @@ async def outcome(check: Check) -> tuple[str, str]:
         result = await asyncio.to_thread(check)
         line = result if isinstance(result, str) else await result
         return "off" if isinstance(line, Off) else "wait" if isinstance(line, Wait) else "ok", line
-    except (Problem, SettingsError) as problem:
+    except (Problem, SettingsError, DatabaseError) as problem:
         return "FIX", redact(str(problem))
     except Exception as error:  # any library may fail; the other checks still run
         return "FIX", redact(f"{type(error).__name__}: {error}".splitlines()[0])

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 import shutil
 from base64 import b64encode
 from contextlib import closing
@@ -134,7 +135,7 @@ def test_a_user_is_erased_with_keys_sessions_and_files(
     assert path.exists()
     for arguments, problem in (
         ([], "--email or --workspace names the user"),
-        (["--email", "ann@example.com"], "Aborted"),  # nobody answers the question
+        (["--email", "ann@example.com"], "Aborted"),  # no answer to the question
         (["--email", "bob@example.com", "--yes"], "there is no such workspace"),
     ):
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -249,6 +250,9 @@ def test_a_command_that_the_database_does_not_allow_is_refused(
         execute(change)
     with pytest.raises(SystemExit, match=message):
         main(arguments.split())
+    if change.startswith(RELEASE):  # as a start would say
+        state, line = asyncio.run(outcome(lambda: check_database(load_settings())))
+        assert state == "FIX" and re.search(message, line)
 
 
 @pytest.mark.parametrize("amount", ["0.0000001", "NaN", "much", "1e300"])
@@ -386,6 +390,7 @@ def every_command(folder: Path) -> dict[str, list[str]]:
     given = {
         "credit": ["1"],
         "plan": ["pro"],
+        "delete-user": ["--email", "ann@example.com", "--yes"],
         "deploy": ["serve_config.yaml", "--check"],
         "backup": [str(folder / "copy")],
         "restore": [str(folder / "backup")],
