@@ -107,8 +107,8 @@ class ServiceClient:
             reason = f"{self.url} does not answer: {error or type(error).__name__}"
             remedy = "start it with `antiphon serve`, or " * is_local(self.url)
             remedy += "name another with --url or ANTIPHON_URL"
-            if (found := local_service()) not in (None, self.url):
-                remedy = f"this machine's service runs at {found}: name it with --url"
+            if (address := local_service()) not in (None, self.url):
+                remedy = f"this machine's service runs at {address}: name it with --url"
             end(f"{reason}; {remedy}", UNREACHABLE)
 
     @contextmanager

@@ -83,7 +83,7 @@ async def test_the_language_of_the_text_is_spoken_in_the_same_gender(
         assert await spoken(openai(name, "alloy")) == {("en", "female")}
 
 
-async def test_a_voice_that_speaks_while_others_load_is_named_and_reads_no_book(
+async def test_a_voice_that_speaks_while_others_load_is_named(
     services: Services, auth: dict[str, str]
 ) -> None:
     fast = described(load_yaml(HibariConfig, "tts/hibari"))
