@@ -197,8 +197,8 @@ class StrictRoute(APIRoute):
             work = handle(_ParsedRequest(request, body, value))
             answer = await (while_connected(request.receive, work) if self.cancels else work)
             texts = [text for name in spoken for text in _texts_of(value.get(name))]
-            for name, value in cue_warning(texts, free_cues=free_cues).items():
-                answer.headers.append(name, value)
+            for header, warning in cue_warning(texts, free_cues=free_cues).items():
+                answer.headers.append(header, warning)
             return answer
 
         return read_and_handle

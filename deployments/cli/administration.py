@@ -22,7 +22,7 @@ from configs.environment import database_url, serves_only_this_machine
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings, load_settings_of_service
-from db.accounts import Workspace, find_workspace
+from db.accounts import Workspace, find_workspace, keys_of
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import account_ids, check_days
@@ -238,7 +238,8 @@ async def delete_user(email: str | None, workspace: int | None, yes: bool) -> st
         row = await _chosen(database, email, workspace)
         name = f"the user of {row.name} ({row.id})"
         if not yes:
-            click.confirm(f"Erase {name}, with keys, voices, chats and files?", abort=True)
+            keys = len(await database.read(keys_of, row.id))
+            click.confirm(f"Erase {name}, {keys} key(s), voices, chats and files?", abort=True)
         await database.run(erase_rows, row.id, row.owner_id, ACTOR)
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
         await delete_erased(database, files, row.id)
