@@ -412,7 +412,7 @@ async def _voices(
     is_named = bool(task.request.voice_id or task.request.voice)
     voices = await chapter_voices(book, pipeline, voice, is_named=is_named)
     if any(chosen.is_makeshift for chosen in (voice, *(chapter.voice for chapter in voices))):
-        raise EngineLost("the models of some voices still load: try again soon, or name a voice")
+        raise EngineLost("the models of some voices are not ready: try again soon, or name a voice")
     return voice, voices
 
 

@@ -127,7 +127,7 @@ Unread = Annotated[
 ]
 
 
-MAKESHIFT = "Voices that speak only because models of other voices still load, if any."
+MAKESHIFT = "Voices that speak only because models of other voices are not ready, if any."
 
 
 class SpokenWord(BaseModel):

@@ -122,7 +122,7 @@ async def test_a_voice_that_speaks_while_others_load_is_named(
         for path in ("/jobs/speech", "/jobs/speech/estimate"):
             refused = await client.post(path, headers=auth, files=book)
             assert refused.status_code == 503 and "Retry-After" in refused.headers
-            assert "voices still load" in refused.json()["message"]
+            assert "voices are not ready" in refused.json()["message"]
         is_loading = False
         for path, body in native + foreign:
             status, warnings = await said(path, body)
