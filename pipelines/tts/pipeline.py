@@ -94,7 +94,9 @@ class SpeechPlan:
     def warnings(self) -> list[str]:
         """Name the voices that speak only because the usual ones' models are not up."""
         names = {part.voice.info.name for part in self.passages if part.voice.is_makeshift}
-        return [f"{name} speaks while models of other voices are not ready" for name in sorted(names)]
+        return [
+            f"{name} speaks while models of other voices are not ready" for name in sorted(names)
+        ]
 
     def typed_up_to(self, place: int) -> int:
         """Count the characters that voices read up to a place of the text, without its markup."""
