@@ -80,7 +80,9 @@ class ScribeFields(ScribeOptions):
     source_url: str = Field(default="", max_length=2000)
     cloud_storage_url: str = Field(default="", max_length=2000)
     additional_formats: Json[list[dict[str, Any]]] = Field(
-        default=[], max_length=5, description='`srt` or `txt`, such as `[{"format": "srt"}]`.'
+        default_factory=list,
+        max_length=5,
+        description='`srt` or `txt`, such as `[{"format": "srt"}]`.',
     )
 
     @field_validator("additional_formats")

@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import Request
 
 from api.http.bodies import Id, RequestModel, Shown
@@ -41,7 +41,12 @@ def _day(value: object) -> object:
     return value
 
 
-Day = Annotated[date, BeforeValidator(_day), Field(ge=date(2000, 1, 1))]
+Day = Annotated[
+    date,
+    BeforeValidator(_day),
+    Field(ge=date(2000, 1, 1)),
+    WithJsonSchema({"type": "string", "format": "date"}),  # which has no limits for dates
+]
 
 
 class Subscribe(RequestModel):

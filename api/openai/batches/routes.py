@@ -72,7 +72,7 @@ class FileQuery(CursorQuery):
 class DeletedFile(BaseModel):
     id: str
     object: Literal["file"] = "file"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 class RequestCounts(BaseModel):
