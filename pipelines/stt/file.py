@@ -66,8 +66,8 @@ from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 
 # Shortest and longest clip of a known speaker, including the padding of encoders.
 CLIP_S = 2.0, 10.05
-FIRST_SEGMENTS = 4  # segments of which the first that is long enough shows the language
-ENOUGH_S = 4
+FIRST_SEGMENTS = 4  # segments, one of which shows the language
+ENOUGH_S = 4  # the first of about this length or more is chosen, else the longest
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples

@@ -246,7 +246,7 @@ class Paragraph:
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # end of the part of the source that was read; at last past the line break
+        self.end = start  # end of the source read so far; past the line break once it `is_whole`
         self.units: deque[Unit] = deque()
         self._source = source
         self._written = written

@@ -198,7 +198,7 @@ def _without_notes(text: str) -> tuple[str, int]:
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    # A letter may also be code or a choice, so that only a block says that it is of a note.
+    # "[a]" may also be code or a choice: only "[Footnote a: …]" or "[a]: …" makes it a note.
     letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
 
     def label(mark: re.Match[str]) -> str:

@@ -35,14 +35,14 @@ MAX_MEMBERS = 10_000
 MAX_NOTE = 3000  # characters of a note that only links mark
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # bytes for each allowed character, of a file when unpacked
-MOST_MARKUP = 4  # times as many, of all files; textbooks with formulas are mostly MathML
+MOST_MARKUP = 4  # all files may have so many times the limit of one; formulas take much MathML
 MAX_TOKENS = 1_500_000
 MOST_LEVELS = 2  # levels of the table of contents; deeper entries are sections
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
 _CONTAINER = "META-INF/container.xml"  # names the package document
 
-# A declaration without an internal subset; without `<`, so that unclosed ones take no longer.
+# A declaration without an internal subset. Excluding `<` ends the search for an unclosed one early.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENCODING = re.compile(
     rb"""<\?xml[^>]{1,99}?encoding=["'](iso-8859-\d{1,2}|windows-125\d)["']""", re.IGNORECASE

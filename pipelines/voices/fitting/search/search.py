@@ -63,8 +63,8 @@ class SearchState:
     sounds: list[Vectors] = field(default_factory=list)  # [515] as Observation, through `filters`
     filters: list[Vectors] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)
+    # Of each generation: attempts until then, and the similarity of its mean embedding.
     curve: list[tuple[int, float]] = field(default_factory=list)
-    # of each generation: attempts until then, and the similarity of its mean embedding
     centres: list[Vectors] = field(default_factory=list)
     evolution: dict[str, Vectors] = field(default_factory=dict)  # state of CMA-ES
     # Faded sums over the generations, for `_filter_changes`.
