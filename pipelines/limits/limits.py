@@ -101,7 +101,7 @@ class Windows:
         self._put(key, _Window(used, now + left_s, reset_at))
 
     def _put(self, key: str, window: _Window) -> None:
-        self._windows.pop(key, None)  # so that the dict stays ordered by the start of the windows
+        self._windows.pop(key, None)  # moves the key to the end: the first keys are dropped
         if len(self._windows) >= MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
         self._windows[key] = window

@@ -209,7 +209,7 @@ class VoiceLibrary:
         self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
     ) -> Voice:
         """Create a voice from a file. Raises InvalidRequest for a file that was changed or does not
-        fit this service; PlanRequired, EngineLost or StorageUnavailable."""
+        fit this service; PlanRequired, StorageLimit, EngineLost or StorageUnavailable."""
         custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
         file = await asyncio.to_thread(self._open, workspace_id, data, passphrase)
         model, *_ = await custom.directory.custom_voice_models([file.engine])

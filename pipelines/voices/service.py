@@ -109,7 +109,7 @@ class CustomVoices:
         shorter and longer than samples; long ones are cut.
 
         Repeated with its Idempotency-Key, it returns the same voice. Raises InvalidRequest and the
-        like, PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable."""
+        like, PlanRequired, StorageLimit, InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new)
