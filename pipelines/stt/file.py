@@ -478,7 +478,7 @@ def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
         shared = [min(word.end, end) - max(word.start, start) for start, end in spans]
         least = min(BESIDE_S, max(shared, default=0.0))
         if least <= 0:
-            return word  # in a pause as a whole
+            return word  # all of it lies in a pause
         within = [span for span, seconds in zip(spans, shared, strict=True) if seconds >= least]
         start = max(word.start, round(within[0][0] - BESIDE_S, 2))
         end = min(word.end, round(within[-1][1] + BESIDE_S, 2))

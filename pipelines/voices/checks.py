@@ -54,7 +54,7 @@ class SampleFile:
 
     name: str
     path: Path  # file in a temporary directory
-    is_kept: bool = False  # of an existing voice: it passed the checks of its time
+    is_kept: bool = False  # a recording of an existing voice, which passed the checks of its time
 
 
 @dataclass(frozen=True, slots=True)

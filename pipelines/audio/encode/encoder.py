@@ -261,7 +261,7 @@ class FileWriter:
         self._sample_rate = sample_rate
         self._target = TemporaryFile()
         self._encoder: FileEncoder | None = None
-        self._rate = 0  # of the last chunk
+        self._rate = 0  # Hz of the last chunk
 
     def add(self, audio: AudioChunk) -> None:
         """Add a chunk. Raises StorageUnavailable if the disk is full."""

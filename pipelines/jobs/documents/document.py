@@ -65,7 +65,7 @@ _MARKS = re.compile(
     rf"|!(?:{LINK.pattern}|{REFERENCE.pattern})",
     re.MULTILINE,
 )
-_ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # of a table
+_ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # a row of a table
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")

@@ -126,7 +126,7 @@ class _Epub:
                 if page not in package.drawings and not isinstance(error, _DamagedFile):
                     raise
                 damaged[page] = error
-            if reader.characters > 2 * self._most_characters:  # with what is left out later
+            if reader.characters > 2 * self._most_characters:  # part is left out later
                 raise too_long(self._most_characters)
         reader.finish()
         if damaged and len(damaged) == len(pages):
@@ -285,8 +285,8 @@ class _PageReader:
         self._label = ""  # title of the current chapter
         self._parts = list[str]()  # text of the current chapter
         self._has_heading = self._has_body = False
-        self._has_text = False  # besides headings
-        self._has_notes = False  # that are left out
+        self._has_text = False  # whether the chapter has more than headings
+        self._has_notes = False  # whether notes of the chapter are left out
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
         self._last = ""  # last character of the paragraph

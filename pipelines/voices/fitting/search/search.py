@@ -25,7 +25,7 @@ from pipelines.voices.fitting.trials import Outcome
 EMBEDDING = slice(0, SOUND_SIZE)  # part of a measurement
 PITCH = slice(SOUND_SIZE, SOUND_SIZE + 2)  # level and range
 MEASUREMENTS = SOUND_SIZE + 3  # the last is the quality
-FILTERS = 3  # beside the best so far
+FILTERS = 3  # filters that are tried beside the best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # cost of a decibel squared in each band
