@@ -101,7 +101,7 @@ def _predicted(
     lost = np.flatnonzero(is_lost)
     if not 0 < len(lost) <= MOST_CLIPPED * FRAME:
         return bowed
-    # The equations of the lost samples are a band: those more than ORDER apart do not touch.
+    # The equations form a band matrix: lost samples more than ORDER apart share no equation.
     after = np.minimum(np.arange(ORDER + 1)[:, None] + np.arange(len(lost)), len(lost) - 1)
     distances = lost[after] - lost
     kept = np.where(is_lost, 0.0, bowed)

@@ -197,7 +197,7 @@ class SharedLimits:
     _failures_in_a_row: int = 0
     _waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
-    _decided: list[Hit] = field(default_factory=list)  # locally, and not yet reported
+    _decided: list[Hit] = field(default_factory=list)  # hits decided locally, and not reported yet
     _renewing: asyncio.Task[None] | None = None
     _tasks: TaskSet = field(default_factory=TaskSet)
     _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))

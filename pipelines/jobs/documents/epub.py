@@ -56,9 +56,9 @@ _BLOCKS = set(
     " fieldset legend form hgroup search".split()
 )
 _CELLS = {"td", "th"}
-_STOPS = ".,:;!?…。！？、，：；"  # after which the next cell of a row needs no comma
+_STOPS = ".,:;!?…。！？、，：；"  # marks after which the next cell of a row needs no comma
 _SILENT = set("head script style svg math nav template rt rp rtc canvas audio video iframe".split())
-_SILENT |= {"case"}  # of `epub:switch`, whose default is what all readers can show
+_SILENT |= {"case"}  # an option of `epub:switch`; all readers can show its default
 _ONE_NOTE = {"footnote", "endnote", "rearnote", "doc-footnote", "doc-endnote"}
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
 _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA

@@ -47,7 +47,7 @@ _CONJUNCTION = re.compile(r"(?:und|oder|bzw|sowie|and|or|to|en|of|och|eller|og)\
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    text: str  # without quotation marks of e-mails, and spaces
+    text: str  # without the marks of quoted e-mails, and outer spaces
     edge: str  # what stands before `text`
     columns: int
     is_hard: bool  # ends with a line break of Markdown
