@@ -51,7 +51,7 @@ def _wrong_accounts(database: Connection) -> set[str]:
 def _check_empty(target: Connection) -> None:
     names = set(inspect(target).get_table_names()) - {"alembic_version", FILLED}
     if foreign := names - metadata.tables.keys():
-        raise ValueError(f"NEW_DATABASE_URL: its table {min(foreign)!r} is not Antiphon's")
+        raise ValueError(f"NEW_DATABASE_URL: table {min(foreign)!r} is not of this service")
     for name in sorted(names):
         if target.execute(select(text("1")).select_from(text(name)).limit(1)).first():
             raise ValueError(f"NEW_DATABASE_URL: there are rows already, in {name!r}")
