@@ -66,8 +66,8 @@ from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 
 # Shortest and longest clip of a known speaker, including the padding of encoders.
 CLIP_S = 2.0, 10.05
-FIRST_SEGMENTS = 4  # segments of which the first that is long enough shows the language
-ENOUGH_S = 4
+FIRST_SEGMENTS = 4  # segments, one of which shows the language
+ENOUGH_S = 4  # the first of about this length or more is chosen, else the longest
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
@@ -478,7 +478,7 @@ def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
         shared = [min(word.end, end) - max(word.start, start) for start, end in spans]
         least = min(BESIDE_S, max(shared, default=0.0))
         if least <= 0:
-            return word  # in a pause as a whole
+            return word  # all of it lies in a pause
         within = [span for span, seconds in zip(spans, shared, strict=True) if seconds >= least]
         start = max(word.start, round(within[0][0] - BESIDE_S, 2))
         end = min(word.end, round(within[-1][1] + BESIDE_S, 2))

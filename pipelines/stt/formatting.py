@@ -168,7 +168,7 @@ def _ordinal_at(words: Sequence[Word], at: int, language: str) -> tuple[int, str
 
 
 def _decimals_after(words: Sequence[Word], at: int, end: int, language: str) -> tuple[int, str]:
-    """Returns the end of the decimals after a number, and them with their mark, as in "point five".
+    """Returns the end of decimals after a number, as in "point five", and their digits with a mark.
     "At one point two people left" has none, nor has "one point two point three": a single digit
     must end the clause or stand before "percent", "million" and the like."""
     names, numbers = words_for(language), _numbers(language)

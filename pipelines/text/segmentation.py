@@ -84,7 +84,7 @@ _OLD_MONEY = re.compile(r"[\d½¼¾]_?[sd]_?\._?$")  # 10s. 6d.
 _BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?d\b|[a-z(]")
 _NOTE_MARK = re.compile(r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
-_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # with a full stop, before a number
+_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # may have a full stop before a number
 # sentencex takes the number of the next point of a list in one line for the end of the last point.
 _LAST_NUMBER = re.compile(r"(?<=\s)[(]?\d{1,2}\.$")
 _FIRST_POINT = re.compile(r"(?:(?<![\s\S])|(?<=: ))[(]?1\.[)]?\s")
@@ -246,7 +246,7 @@ class Paragraph:
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # end of the part of the source that was read; at last past the line break
+        self.end = start  # end of the source read so far; past the line break once it `is_whole`
         self.units: deque[Unit] = deque()
         self._source = source
         self._written = written

@@ -41,8 +41,8 @@ FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a fi
 FETCH_GRACE_S = 30.0  # how long a server may keep the service waiting, apart from its bytes
 FETCH_BYTES_PER_S = 125_000.0  # bytes that allow another second of waiting, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
-# A receiver that restarts closes idle connections at any time: a message whose connection was
-# closed is sent on the next one.
+# A receiver that restarts closes idle connections at any time: a message whose kept connection
+# fails within STALE_MS is sent on the next one, in at most STALE attempts.
 STALE, STALE_MS = 8, 500
 
 

@@ -48,7 +48,7 @@ _EMAIL = r"""
         [\w.+&-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}(?:/[\w/.-]{1,200})?
       | @[A-Za-z_]\w{0,30}(?![\w@])))
   | """
-_WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # no ending of an Indic language
+_WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # goes on, but not by an Indic ending
 # Not within a word or a list of words, such as "男/女/其他" and "Lehrer(innen)/Eltern/Kinder"
 _PATH_START = r"(?<![^\s=:,(\[`'\"‘“„«：，、（「《])"
 _OTHERS = rf"""
