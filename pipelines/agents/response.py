@@ -133,7 +133,7 @@ class Answer:
                     if not self._is_whole:
                         self._completion.deliver(self._sent)
                         if self._credit is not None:
-                            self._credit.count_sent(piece.characters)
+                            self._credit.set_sent(piece.characters)
                 yield piece
             self._completion.deliver(math.inf)
         finally:
