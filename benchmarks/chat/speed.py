@@ -1,7 +1,7 @@
 """Chat over HTTP against bare llama.cpp, in one run: tokens a second and time to the first token.
 
 Speeds are those of 1, 4 and 8 streams and of a long prompt, on idle cores and beside a process that
-keeps one core busy. The time to the first token is also that of a long chat, new and continued.
+keeps one core busy. The first token is also timed for a long chat, both new and continued.
 
     python -m benchmarks.chat.speed                              # serves the application itself
     python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...

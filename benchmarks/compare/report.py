@@ -14,7 +14,7 @@ COLOURS = ("#3b6ea5", "#c7762e", "#4f8f5b", "#8a5aa8", "#a8474b", "#6b7280")
 class Column(NamedTuple):
     head: str
     digits: int
-    better: str  # whether the "higher" or the "lower" figure is better
+    better: str  # "more" or "less"
 
 
 COLUMNS = {
