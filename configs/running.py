@@ -1,5 +1,5 @@
-"""The service that uses a data folder. One service uses a folder at a time, and a lock on a file in
-it, which ends with the process, says which. The file has the service's addresses for commands."""
+"""The service that uses a data folder. It locks a file in the folder, so that one service uses the
+folder at a time; the lock ends with the process. The file has its addresses for commands."""
 
 import fcntl
 import json
@@ -52,8 +52,8 @@ def take(data_dir: Path, url: str, *, may_share: bool = False) -> IO[str] | None
 
 
 def find(data_dir: Path) -> str | None:
-    """Returns the URL of the service that uses a folder, if there is one. Sets the variables that
-    say where it is, as it has them, unless this environment has other values."""
+    """Returns the URL of the service that uses a folder, if there is one. Gives the variables
+    that say where it is the values of that service, unless this environment has other values."""
     with suppress(OSError), open(data_dir / FILE, encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -51,7 +51,7 @@ class TranscriptionRequest:
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     prior: Mapping[str, float] = field(default_factory=dict)  # odds; 1 for any other language
-    # The caller's, with the prompt of this stretch; `words` is set if word times are needed.
+    # The caller's options, with the prompt of this stretch; `words` is set if times are needed.
     options: RecognitionOptions = RecognitionOptions()
     beam_size: int = 1  # width of the beam in the decoding profile
     urgency: int = FINAL
