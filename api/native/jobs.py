@@ -51,8 +51,8 @@ RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 WARNINGS = (
-    "Names the chapters whose language their voice does not speak, and the first page of an EPUB "
-    "that is missing or damaged."
+    "Names the chapters whose language their voice does not speak, and the first page that is "
+    "missing or damaged in an EPUB."
 )
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
