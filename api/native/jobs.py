@@ -335,7 +335,7 @@ async def speak_long(
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> SpeechJobEstimate:
-    """Takes the same form as `POST /jobs/speech`, with the same errors, but creates no job."""
+    """Takes and checks the same form as `POST /jobs/speech`, but creates no job."""
     billing = speech.billing
     check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
     async with receive_form(request, DOCUMENT, check) as form:
