@@ -95,7 +95,7 @@ def metadata(request_id: str, models: Models, sha256: str, **fields: Any) -> dic
 
 
 def has_channels(query: options.RecordingQuery, transcript: FileTranscript) -> bool:
-    """Whether two channels were transcribed; a mono recording has no speakers."""
+    """Whether two channels were transcribed; a mono recording has no utterances."""
     return query.multichannel and transcript.utterances is not None
 
 

@@ -97,7 +97,7 @@ class CurrentPlanBody(Shown):
 
 class UsageItem(BaseModel):
     date: date  # in UTC
-    kind: str  # tts, stt, chat or voice
+    kind: str  # tts, stt, chat, voice or embedding
     key_id: Annotated[
         str | None, Field(description="API key, if `by` is `key`; null for sessions and tokens.")
     ] = None
