@@ -198,6 +198,12 @@ def load_settings_of_service(*, new_secrets: bool | None = None) -> Settings:
     return load_settings(new=False, new_secrets=new_secrets)
 
 
+def local_service() -> str | None:
+    """Finds the URL of the service that uses the data folder of this environment, if it runs on
+    this machine."""
+    return running.find(_data_path())
+
+
 def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Settings:
     """Reads the environment; creates the data folder and, on the first start, its secrets.
 

@@ -102,6 +102,7 @@ async def _speak(request: Request, arguments: SpeakArguments) -> wire.CallToolRe
     summary = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.info.name}"
     if plan.unread:
         summary += f"; no voice reads {', '.join(plan.unread)}"
+    summary += "".join(f"; {warning}" for warning in plan.warnings)
     return wire.CallToolResult(content=[audio, wire.TextContent(text=summary)])
 
 

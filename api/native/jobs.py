@@ -22,6 +22,7 @@ from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFor
 from api.services import SpeechServices
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from models.errors import EngineLost
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import to_usd
 from pipelines.jobs import speech as speech_jobs
@@ -405,10 +406,14 @@ async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
 async def _voices(
     pipeline: SpeechPipeline, task: speech_jobs.SpeechTask, book: Book
 ) -> tuple[AvailableVoice, list[ChapterVoice]]:
-    """Chooses the voice of a task and, for a book, the voice of each chapter."""
+    """Chooses the voice of a task and, for a book, the voice of each chapter. Raises EngineLost
+    while a model is not up that may have a better voice, which the whole book would then lack."""
     voice = await first_voice(task, pipeline)
     is_named = bool(task.request.voice_id or task.request.voice)
-    return voice, await chapter_voices(book, pipeline, voice, is_named=is_named)
+    voices = await chapter_voices(book, pipeline, voice, is_named=is_named)
+    if any(chosen.is_makeshift for chosen in (voice, *(chapter.voice for chapter in voices))):
+        raise EngineLost("the models of some voices still load: try again soon, or name a voice")
+    return voice, voices
 
 
 @router.get("/jobs", summary="List jobs")

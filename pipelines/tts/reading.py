@@ -76,6 +76,7 @@ class SpeechRequest:
     voice: str | None = None  # a display name
     language: str | None = None  # language of the default voice; detected if None
     expected: str | None = None  # language for the named voice, unless the text shows another
+    is_makeshift: bool = False  # whether the named voice speaks only because others load
     speed: float = 1.0  # tempo ratio, 0.25 to 4.0
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True
