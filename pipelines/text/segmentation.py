@@ -42,6 +42,7 @@ _FORMS = re.compile(
 _BOXED = re.compile(r"LATIN (CAPITAL|SMALL) LETTER ([A-Z])$")  # the names of Ⓐ, ⒜, 🄰 and 🅰
 _APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
+_NARROW_AFTER_WORD = re.compile("(?<=[^\\d\\s])[\u00a0\u202f]")
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
 # Lines over, under and through a letter, and keys and circles around it
 _DRAWN = re.compile("[\u0305\u0332-\u0338\u033f\u20d0-\u20f0]")
@@ -78,9 +79,10 @@ _WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^
 _WIDE_OPEN = frozenset("「『“（《")
 _WIDE_CLOSE = frozenset("」』”）》")
 _ROMAN = re.compile("[IVX]+")
-_ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[VX](?=[.,;)]))(?![\w’'-])")  # not "No. I do"
-_LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])_*([^\s(\[\"'“‘«„]{1,12})\._?$")
+_ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[IVX](?=[.,;)]))(?![\w’'-])")
+_LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])[_–—-]*([^\s(\[\"'“‘«„]{1,12})\._?$")
 _SAINT = re.compile(r"\b([^\W\d]+) S\.$")
+_EXCELLENCY = re.compile(r"[Ee]xc?\.")  # "V. Ex.ª"
 _LANGUAGES_OF_SAINTS = ("es", "fr", "pt")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
@@ -128,7 +130,7 @@ def clean(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
     text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
-    text = _BEFORE_CIRCLED.sub(" ", text)
+    text = _NARROW_AFTER_WORD.sub(" ", _BEFORE_CIRCLED.sub(" ", text))
     if text.isascii() and text.isprintable():
         return text
     kept: list[str] = []
@@ -497,11 +499,15 @@ def _is_one_sentence(
     is_number = word[-1].isdecimal() or _ROMAN.fullmatch(word) is not None
     if is_number and following.islower() and language in _DOTTED_ORDINALS:
         return True
-    if _ROMAN_NUMBER.match(paragraph, after[0]) and key in words.goes_on_before_number:
-        return True  # "vol. ii"
+    numeral = _ROMAN_NUMBER.match(paragraph, after[0])
+    if numeral and key in words.goes_on_before_number and (key != "no" or numeral[0] != "I"):
+        return True  # "vol. ii", but not "No. I, too"
+    if language == "pt" and key in ("s", "v", "vv") and _EXCELLENCY.match(paragraph, after[0]):
+        return True
     if word == "S" and language in _LANGUAGES_OF_SAINTS and following.isupper():
         saint = _SAINT.search(paragraph[max(start, end - 16) : end])
-        return saint is not None and saint[1].lower() in words.prepositions | words.ties
+        before_saint = words.prepositions | words.ties | words.conjunctions
+        return saint is not None and saint[1].lower() in before_saint
     if words.before_ordinal and is_number:
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
         next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]
