@@ -126,14 +126,16 @@ _SAY_TIMES = frozenset("en de es fr it pt nl pl ar hi bn kn ml ta te zh ja".spli
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 # Dashes, also as typewriters have them, and not the options of a command such as "--help". Most
 # phonemizers hear a dash only between spaces. "a - b" is a difference, and "i--" counts down.
-_TYPED = "(?<!-)-{2,3}(?![->])"
+_TYPED = "(?<!-)-{2,4}(?![->])"
 _OPTION = r"(?<= )--[a-z][\w-]*+(?:[ =.,)]|$)(?!.{0,200}\w--)"
 _DASH = re.compile(
     rf"(?<=[\w.,;:!?…\"'”’»)])(?:(?<!\b\w) - | ?(?!{_OPTION}){_TYPED}(?<!\b[i-nx]--(?= )) ?"
-    r"| ?(?<!—)[—―](?!—) ?)(?=\w|[\"'“‘«(¿¡]\w)"
+    r"| ?(?<!—)[—―](?!—) ?)(?=\w|[\"'“‘«(¿¡] ?\w)"
 )
-_DASH_AT_START = re.compile(rf"(?:^|(?<=[“‘«(¿¡])|(?<=^[\"'])|(?<= [\"'])){_TYPED} ?(?=\w)")
-_DASH_AT_END = re.compile(rf"(?<=[\w.!?…])(?<!\b[i-nx]) ?{_TYPED}(?=[.,:!?…\"'”’»)](?!\w)|$)")
+_DASH_AT_START = re.compile(
+    rf"(?:^|(?<=[“‘«(¿¡])|(?<=[“«] )|(?<=^[\"'])|(?<= [\"'])){_TYPED} ?(?=[\w“«\"¿¡])"
+)
+_DASH_AT_END = re.compile(rf"(?<=[\w.,;:!?…\"”’»)])(?<!\b[i-nx]) ?{_TYPED}(?=[.,:!?…\"'”’»)](?!\w)|$)")
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
 _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
 

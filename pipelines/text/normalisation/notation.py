@@ -29,6 +29,7 @@ _MACRO_IN_TEXT = re.compile(
     r"(?<![\w\\.-])[A-Za-z]{2}[\w.-]*+(?:\\[\w.-]++)+|\\([A-Za-z]{2,20})(?![A-Za-z])"
 )
 _PATH = re.compile(r"(?<![^\W_])[A-Za-z]:\\(?![\[(])")
+_ITALIC = re.compile(r"(?<![^\s(\"'“‘«\[—–-])_(?=[^\s_])([^_\n]{1,300})(?<=[^\s_])_(?!\w)")
 _GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:_\d{3}){1,5}(?!\w|[.,]\d)")
 _RAISED = re.compile(r"<sup>([-−+]?\d{1,3})</sup>")
 TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
@@ -61,6 +62,7 @@ def without_notation(text: str, signs: Mapping[str, str], *, times: bool) -> str
         text = _TYPED_TIMES.sub("×", text)
     if "_" in text:
         text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)
+        text = _ITALIC.sub(r"\1", text)  # so that rules find the forms in it
     if "<sup>" in text:
         text = _RAISED.sub(lambda raised: raised[1].translate(TO_RAISED), text)
     if ("\\" not in text and text.count("$") < 2) or _PATH.search(text):
