@@ -446,7 +446,8 @@ def _unit_abbreviations(locale: Locale) -> dict[str, str]:
         if mark and mark not in (unit, "#") and not "\u0900" <= mark[0] < "\u0e00":
             units.setdefault(mark, unit)
     percent = "concentr-percent"
-    return units | {"%": percent, "٪": percent, "°": "angle-degree"}
+    own = {"%": percent, "٪": percent, "°": "angle-degree", "Nm": "torque-newton-meter"}
+    return units | own
 
 
 @lru_cache(maxsize=64)
