@@ -22,6 +22,7 @@ from pipelines.text.read_text import SIGNS, Phonemes, ReadText
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
+_FULL_WIDTH_MARK = re.compile("(?<=[０-９])(?:，(?=[０-９]{3}(?![０-９]))|．(?=[０-９]))")
 _BEFORE_CIRCLED = re.compile(r"(?<=\d)(?=[①-⑳⓪-⓿❶-➓])")  # "5❶" is not 51
 # Matches entities that were escaped more than once.
 _ENTITY = re.compile(r"&(?:amp;|#38;)*(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,30});")
@@ -131,6 +132,7 @@ def clean(text: str) -> str:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
     text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
     text = _NARROW_AFTER_WORD.sub(" ", _BEFORE_CIRCLED.sub(" ", text))
+    text = _FULL_WIDTH_MARK.sub(lambda mark: "." if mark[0] == "．" else ",", text)
     if text.isascii() and text.isprintable():
         return text
     kept: list[str] = []
