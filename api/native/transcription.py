@@ -75,8 +75,8 @@ class TranscriptionResult(BaseModel):
     )
     warnings: list[str] | None = Field(
         default=None,
-        description="Reasons why words may be missing or unexpected: very quiet speech, or speech in "
-        "another language than the given one.",
+        description="Reasons why words may be missing or unexpected: very quiet speech, or speech "
+        "in another language than the given one.",
     )
 
 
