@@ -97,15 +97,19 @@ class Segment:
     words: tuple[Word, ...] = ()
 
     def shifted(self, seconds: float) -> "Segment":
-        """Copies the segment with `seconds` added to its times."""
-        start, end = self.start + seconds, self.end + seconds
+        """Copies the segment with `seconds` added to its times, which begin at zero."""
+        start, end = max(0.0, self.start + seconds), max(0.0, self.end + seconds)
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
 
 def shifted(words: Sequence[Word], seconds: float) -> tuple[Word, ...]:
-    """Copies words with `seconds` added to their times."""
+    """Copies words with `seconds` added to their times, which begin at zero."""
     return tuple(
-        replace(word, start=round(word.start + seconds, 2), end=round(word.end + seconds, 2))
+        replace(
+            word,
+            start=round(max(0.0, word.start + seconds), 2),
+            end=round(max(0.0, word.end + seconds), 2),
+        )
         for word in words
     )
 

@@ -145,7 +145,9 @@ _DASH = re.compile(
 _DASH_AT_START = re.compile(
     rf"(?:^|(?<=[“‘«(¿¡])|(?<=[“«] )|(?<=^[\"'])|(?<= [\"'])){_TYPED} ?(?=[\w“«\"¿¡])"
 )
-_DASH_AT_END = re.compile(rf"(?<=[\w.,;:!?…\"”’»)])(?<!\b[i-nx]) ?{_TYPED}(?=[.,:!?…\"'”’»)](?!\w)|$)")
+_DASH_AT_END = re.compile(
+    rf"(?<=[\w.,;:!?…\"”’»)])(?<!\b[i-nx]) ?{_TYPED}(?=[.,:!?…\"'”’»)](?!\w)|$)"
+)
 _SPACE_BEFORE_MARK = re.compile(r" +(?=[,.;:!?…،؟।)])")
 _UNSAID = re.compile(r"[*_#~^|\\<>{}\[\]`•·§¶†‡]+")
 
