@@ -1,7 +1,7 @@
-"""The service that uses a data folder. One service uses a folder at a time, and a lock on a file in
-it, which ends with the process, says which. The file has the service's addresses for commands. They
-are of use only in its network namespace, and so is the number of its process only in that of its
-processes: containers, and machines that mount the folder, have others."""
+"""The service that uses a data folder. It locks a file in the folder, so that one service uses the
+folder at a time; the lock ends with the process. The file has its addresses for commands. They are
+of use only in its network namespace, and the number of its process only in its process namespace:
+containers, and machines that mount the folder, have others."""
 
 import fcntl
 import json
@@ -55,8 +55,8 @@ def take(data_dir: Path, url: str, *, may_share: bool = False) -> IO[str] | None
 
 def find(data_dir: Path) -> str | None:
     """Returns the URL of the service that uses a folder, if there is one that this process can
-    reach by it. Sets the variables that say where it is, as it has them, unless this environment
-    has other values."""
+    reach by it. Gives the variables that say where it is the values of that service, unless this
+    environment has other values."""
     service = _holder(data_dir) or {}
     if service.get("net") != _namespace("net"):
         return None

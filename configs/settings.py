@@ -163,8 +163,8 @@ def weights_dir() -> Path:
 
 
 def own_catalogue() -> Path:
-    """The operator's own catalogue of weights, beside `configs/catalogue.yaml`: ANTIPHON_CATALOGUE,
-    or catalogue.yaml in the data folder. The file may be absent. Raises SettingsError."""
+    """The operator's own catalogue: ANTIPHON_CATALOGUE, or catalogue.yaml in the data folder. It
+    adds weights to `configs/catalogue.yaml`, and may be absent. Raises SettingsError."""
     path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
     if not path.endswith(".yaml"):
         raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, but must end in .yaml")

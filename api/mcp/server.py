@@ -50,7 +50,7 @@ class SpeakArguments(RequestModel):
     )
     speed: Ratio = Field(default=1.0, description="Tempo factor; does not change the pitch.")
     output_format: OutputFormat = Field(
-        default="mp3", description="`mp3` and `ogg` fit 5000 characters, `wav` about 500."
+        default="mp3", description="`mp3` and `ogg` hold 5000 characters of text, `wav` about 500."
     )
 
 

@@ -52,8 +52,8 @@ RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 WARNINGS = (
-    "Names the chapters whose language their voice does not speak, and the first page of an EPUB "
-    "that is missing or damaged."
+    "Names the chapters whose language their voice does not speak, and the first page that is "
+    "missing or damaged in an EPUB."
 )
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
@@ -336,7 +336,7 @@ async def speak_long(
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> SpeechJobEstimate:
-    """Takes the same form as `POST /jobs/speech`, with the same errors, but creates no job."""
+    """Takes and checks the same form as `POST /jobs/speech`, but creates no job."""
     billing = speech.billing
     check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
     async with receive_form(request, DOCUMENT, check) as form:

@@ -151,7 +151,7 @@ class SpokenMark(BaseModel):
 class SynthesisResult(BaseModel):
     """A complete speech file."""
 
-    success: Literal[True] = True
+    success: bool = True
     message: str
     audio_base64: str
     sample_rate: int = Field(description="Sample rate of the decoded audio, in Hz.")

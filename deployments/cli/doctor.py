@@ -57,7 +57,7 @@ LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the d
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
 
-# By degraded part of `/readyz`: the log event with the reason (if there is one), and the remedy.
+# For each degraded part in `/readyz`: the log event with the reason (if any), and the remedy.
 REMEDIES = {
     "limits": ("", "the store of limits does not answer: see `redis`, or wait for the cluster"),
     "files": ("", "files are not stored: see `storage`"),
@@ -290,7 +290,7 @@ async def check_database(settings: Settings) -> str:
 
 async def check_redis(settings: Settings) -> str:
     if settings.redis_url is None:
-        return Off("none: the cluster counts limits")
+        return Off("none: the cluster itself counts requests")
     from redis.asyncio import Redis
 
     async with Redis.from_url(settings.redis_url, socket_timeout=5) as redis:

@@ -21,20 +21,20 @@ T = TypeVar("T")
 
 MAX_CUE_S = 6.0
 READABLE_S = 1.0  # a shorter cue is a flash
-MAX_LAG_S = 1.0  # by which a cue may begin late, so that the one before it can be read
+MAX_LAG_S = 1.0  # seconds by which a cue may begin late, so that the one before it can be read
 MIN_CUE_S = 0.1  # words may have no length, but a cue must
 LINE_COLUMNS = 42
 MAX_CUE_CHARACTERS = 2 * LINE_COLUMNS
-MOST_WORDS = 200  # of a phrase that are looked at for a cue
+MOST_WORDS = 200  # words of a phrase that are looked at for a cue
 MAX_PAUSE_S = 0.8
-SHORT_PAUSE_S = 0.2  # where a line ends better than within speech
+SHORT_PAUSE_S = 0.2  # a line ends better at such a pause than within speech
 PARAGRAPH_PAUSE_S = 1.0  # a longer pause after a sentence ends the paragraph
 MAX_SENTENCES = 5  # per paragraph
 SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "।", "؟", "۔")
 _AFTER_END = "\"'”’»」』)]"  # marks that may stand between the end of a sentence and the next
 _MARKS = ",;:…–—、，；：،؛」』）)"  # marks after which a line ends well
 _NO_END = "「『（【《〈“‘([{"  # end no line
-_NO_START = "、。，．！？；：…」』）】》〉”’,.!?;:)%ー々っゃゅょッャュョァィゥェォ"  # nor begin one
+_NO_START = "、。，．！？；：…」』）】》〉”’,.!?;:)%ー々っゃゅょッャュョァィゥェォ"  # begin no line
 _WORDS_BEFORE = 5  # words of a sentence by which its last one is judged
 
 
@@ -203,7 +203,7 @@ def _bound_words(language: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _ease(word: Word, following: Word, language: str) -> float:
-    """Grades a line end after a word: the share of its length by which the line may be uneven."""
+    """Grades a line end after a word: 0.4 makes up for a line that is 40 % too long or short."""
     last = word.word[-1:]
     first = following.word[:1]
     if not separator_of(language) and (last.isdigit() or last in _NO_END or first in _NO_START):

@@ -22,6 +22,7 @@ from pipelines.text.read_text import SIGNS, Phonemes, ReadText
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
+_FULL_WIDTH_MARK = re.compile("(?<=[０-９])(?:，(?=[０-９]{3}(?![０-９]))|．(?=[０-９]))")
 _BEFORE_CIRCLED = re.compile(r"(?<=\d)(?=[①-⑳⓪-⓿❶-➓])")  # "5❶" is not 51
 # Matches entities that were escaped more than once.
 _ENTITY = re.compile(r"&(?:amp;|#38;)*(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,30});")
@@ -42,6 +43,7 @@ _FORMS = re.compile(
 _BOXED = re.compile(r"LATIN (CAPITAL|SMALL) LETTER ([A-Z])$")  # the names of Ⓐ, ⒜, 🄰 and 🅰
 _APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
+_NARROW_AFTER_WORD = re.compile("(?<=[^\\d\\s])[\u00a0\u202f]")
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
 # Lines over, under and through a letter, and keys and circles around it
 _DRAWN = re.compile("[\u0305\u0332-\u0338\u033f\u20d0-\u20f0]")
@@ -49,7 +51,8 @@ _DRAWN = re.compile("[\u0305\u0332-\u0338\u033f\u20d0-\u20f0]")
 # Abbreviations that end no sentence before a lower-case letter; else they may end one.
 _NO_END_BEFORE_SMALL = frozenset(
     "mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep sept oct nov dec "
-    "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s etc u.s u.k a.m p.m".split()
+    "etc ecc usw enz itd itp inc ltd corp co jr sr al r w str ok est s u.s u.k a.m p.m &c"
+    " lb lbs oz cwt yd ft qt esq vol vols chap ed viz".split()
 )
 # Languages that write ordinals with a full stop: "17. mai", "Christian 4. var konge"
 _DOTTED_ORDINALS = frozenset(
@@ -77,14 +80,18 @@ _WIDE_END = re.compile("(?<![。！？])[。！？]++[」』”’）》]*+(?=[^
 _WIDE_OPEN = frozenset("「『“（《")
 _WIDE_CLOSE = frozenset("」』”）》")
 _ROMAN = re.compile("[IVX]+")
-_LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])([^\s(\[\"'“‘«„]{1,12})\.$")
+_ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[IVX](?=[.,;)]))(?![\w’'-])")
+_LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])[_–—-]*([^\s(\[\"'“‘«„]{1,12})\._?$")
+_SAINT = re.compile(r"\b([^\W\d]+) S\.$")
+_EXCELLENCY = re.compile(r"[Ee]xc?\.")  # "V. Ex.ª"
+_LANGUAGES_OF_SAINTS = ("es", "fr", "pt")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
-_OLD_MONEY = re.compile(r"[\d½¼¾]_?[sd]_?\._?$")  # 10s. 6d.
-_BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?d\b|[a-z(]")
+_OLD_MONEY = re.compile(r"[\d½¼¾]_?[lsd]_?\._?$")  # 2l. 10s. 6d.
+_BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?[sd]\b|[a-z(]")
 _NOTE_MARK = re.compile(r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
-_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # with a full stop, before a number
+_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # may have a full stop before a number
 # sentencex takes the number of the next point of a list in one line for the end of the last point.
 _LAST_NUMBER = re.compile(r"(?<=\s)[(]?\d{1,2}\.$")
 _FIRST_POINT = re.compile(r"(?:(?<![\s\S])|(?<=: ))[(]?1\.[)]?\s")
@@ -124,7 +131,8 @@ def clean(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
     text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
-    text = _BEFORE_CIRCLED.sub(" ", text)
+    text = _NARROW_AFTER_WORD.sub(" ", _BEFORE_CIRCLED.sub(" ", text))
+    text = _FULL_WIDTH_MARK.sub(lambda mark: "." if mark[0] == "．" else ",", text)
     if text.isascii() and text.isprintable():
         return text
     kept: list[str] = []
@@ -246,7 +254,7 @@ class Paragraph:
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # end of the part of the source that was read; at last past the line break
+        self.end = start  # end of the source read so far; past the line break once it `is_whole`
         self.units: deque[Unit] = deque()
         self._source = source
         self._written = written
@@ -476,6 +484,10 @@ def _is_one_sentence(
         return True
     if end == after[0] and _inside_word(paragraph, end):
         return True
+    if following.islower() and paragraph[end - 1] in "!?":
+        # "Oh! said he" goes on; those who write no capitals begin a sentence
+        first = re.search(r"[^\W\d_]", paragraph[start:end])
+        return first is not None and first[0].isupper() and paragraph[after[0] :][:2] != "i "
     if language == "en" and _OLD_MONEY.search(paragraph, max(start, end - 6), end):
         return _BEFORE_PENCE.match(paragraph, after[0]) is not None
     match = _LAST_WORD.search(paragraph[max(start, end - 16) : end])
@@ -489,6 +501,15 @@ def _is_one_sentence(
     is_number = word[-1].isdecimal() or _ROMAN.fullmatch(word) is not None
     if is_number and following.islower() and language in _DOTTED_ORDINALS:
         return True
+    numeral = _ROMAN_NUMBER.match(paragraph, after[0])
+    if numeral and key in words.goes_on_before_number and (key != "no" or numeral[0] != "I"):
+        return True  # "vol. ii", but not "No. I, too"
+    if language == "pt" and key in ("s", "v", "vv") and _EXCELLENCY.match(paragraph, after[0]):
+        return True
+    if word == "S" and language in _LANGUAGES_OF_SAINTS and following.isupper():
+        saint = _SAINT.search(paragraph[max(start, end - 16) : end])
+        before_saint = words.prepositions | words.ties | words.conjunctions
+        return saint is not None and saint[1].lower() in before_saint
     if words.before_ordinal and is_number:
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
         next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]
@@ -514,7 +535,8 @@ def _is_one_sentence(
         )
     if following.islower():
         last = re.split("[-–]", key)[-1]
-        return last in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
+        is_numeral = _ROMAN_NUMBER.fullmatch(word) is not None  # "Louis XIV. était"
+        return is_numeral or last in _NO_END_BEFORE_SMALL or _INITIAL.match(word) is not None
     return False
 
 
@@ -535,7 +557,7 @@ def _is_date(before: str, after: str, language: str) -> bool:
 def _inside_word(paragraph: str, position: int) -> bool:
     """Whether a boundary without a space lies in an address, a file name, a hyphenated name, a
     number or an abbreviation."""
-    if paragraph[position] in "-–_/@ºª":
+    if paragraph[position] in "-–_/@ºª^":
         return True
     if paragraph[position].isdecimal() and paragraph[position - 2 : position - 1].isdecimal():
         return True  # "৩.১৪"

@@ -27,7 +27,7 @@ Frame = str | bytes  # a message to the client: JSON, or binary
 
 Send = Callable[[Frame], Awaitable[None]]
 
-MAX_CONTEXTS = 5  # that accept text at once in one session
+MAX_CONTEXTS = 5  # contexts that accept text at once in one session
 MAX_CLOSING = 15  # contexts that only end what they speak
 REMEMBERED_IDS = 100  # ids of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000

@@ -142,7 +142,7 @@ class AvailableVoice:
         return language in self.languages
 
     def in_language(self, language: str) -> "AvailableVoice":
-        """Return the voice with that as its own language, if it speaks it."""
+        """Return the voice with `language` as its own; unchanged if it does not speak it."""
         if not self.speaks(language):
             return self
         return replace(self, info=replace(self.info, language=language))

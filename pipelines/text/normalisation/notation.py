@@ -29,6 +29,7 @@ _MACRO_IN_TEXT = re.compile(
     r"(?<![\w\\.-])[A-Za-z]{2}[\w.-]*+(?:\\[\w.-]++)+|\\([A-Za-z]{2,20})(?![A-Za-z])"
 )
 _PATH = re.compile(r"(?<![^\W_])[A-Za-z]:\\(?![\[(])")
+_ITALIC = re.compile(r"(?<![^\s(\"'“‘«\[—–-])_(?=[^\s_])([^_\n]{1,300})(?<=[^\s_])_(?!\w)")
 _GROUPED = re.compile(r"(?<![\w.])[1-9]\d{0,2}(?:_\d{3}){1,5}(?!\w|[.,]\d)")
 _RAISED = re.compile(r"<sup>([-−+]?\d{1,3})</sup>")
 TO_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
@@ -50,8 +51,8 @@ _DEEPEST = 3  # fractions within fractions
 def without_notation(text: str, signs: Mapping[str, str], *, times: bool) -> str:
     """Removes lines of signs, hearts and the delimiters of formulas, and replaces the macros of TeX
     by `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
-    digits, numbers of programs lose the marks between their groups, and signs that are typed with
-    other ones, such as "N°" and, with `times`, "2*3", become these signs."""
+    digits, numbers of programs lose the marks between their groups, and signs typed as
+    others get their own character: "№" for "N°" and, with `times`, "×" for "*"."""
     text = _FRAME.sub(r"\2", _LINE.sub("", text))
     if "<3" in text:
         text = _HEART.sub("", text)
@@ -61,6 +62,7 @@ def without_notation(text: str, signs: Mapping[str, str], *, times: bool) -> str
         text = _TYPED_TIMES.sub("×", text)
     if "_" in text:
         text = _GROUPED.sub(lambda number: number[0].replace("_", ""), text)
+        text = _ITALIC.sub(r"\1", text)  # so that rules find the forms in it
     if "<sup>" in text:
         text = _RAISED.sub(lambda raised: raised[1].translate(TO_RAISED), text)
     if ("\\" not in text and text.count("$") < 2) or _PATH.search(text):

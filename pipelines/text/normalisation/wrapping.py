@@ -35,6 +35,11 @@ _FIELD = re.compile(r"[A-Z][\w-]{1,30}: ")
 _DASH = re.compile(r"[–—―]\s?")
 _OPENERS = "\"'“‘„«‹([{「『（《¿¡–—― "
 _ENDS = re.compile(r"""[.!?…:。！？।؟۔]["'”’»」』)\]]*$""")
+# Before a name, so that a sentence goes on: "Mr.\nBennet", "J.\nSmith"
+_TITLE = re.compile(
+    r"\b(?:M(?:rs?|s|essrs|lle|me)?|Dra?|S(?:ra?|nra?|igg?|t)|Rev|Capt|Col|Gen|Prof|Hon|Lieut|Sgt|H(?:rn?|err)|Fr|D"
+    r"|Mlles?|Mmes?|Exm[oa]|[A-Z]\. ?[A-Z])\.$"
+)
 _HARD_END = re.compile(r"\S(?:  |\\)$")  # line breaks of Markdown
 _HYPHEN = re.compile(r"[^\W\d_][-\u00ad\u2010]$")
 _CLOSE = re.compile(rf"{UNSPACED.pattern}|[\u3000-\u303f\uff01-\uff60]")
@@ -47,7 +52,7 @@ _CONJUNCTION = re.compile(r"(?:und|oder|bzw|sowie|and|or|to|en|of|och|eller|og)\
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    text: str  # without quotation marks of e-mails, and spaces
+    text: str  # without the marks of quoted e-mails, and outer spaces
     edge: str  # what stands before `text`
     columns: int
     is_hard: bool  # ends with a line break of Markdown
@@ -66,8 +71,8 @@ class _Line:
 
 
 def unwrapped(text: str) -> str:
-    """Replace the line breaks of `text` that only wrap a paragraph, with the marks of quoted
-    e-mails after them, and hyphens within words.
+    """Blank out the line breaks of `text` that only wrap a paragraph, the marks of quoted e-mails
+    after them, and the hyphens of divided words.
 
     The text keeps its length, so that places in it stay. Instead of a break there are spaces, or in
     scripts without spaces and within words, invisible characters that cleaning removes.
@@ -126,7 +131,8 @@ def _soft(lines: Sequence[_Line]) -> list[int]:
                 is_soft = True
             elif _is_full(before, after, limit):
                 is_long = before.columns >= SURELY_LONG
-                ends_open = before.text[-1].isalpha() or usual >= SURELY_LONG
+                ends_open = before.text[-1].isalpha() or _TITLE.search(before.text) is not None
+                ends_open = ends_open or usual >= SURELY_LONG
                 is_soft = is_proven or after.first.islower() or (is_long and ends_open)
             else:
                 is_soft = before.columns >= LONG_LINE and after.first.islower()
@@ -172,7 +178,7 @@ def _may_join(before: _Line, after: _Line) -> bool:
         return False
     is_indented = len(after.edge) > len(before.edge) + 1 or after.edge.endswith("\u3000")
     is_closing = after.columns < LEAST_WIDTH // 2 and not _ENDS.search(after.text)  # "Yours"
-    is_open = not _ENDS.search(before.text)
+    is_open = not _ends(before)
     starts_anew = is_closing and not is_open and after.first.isupper()
     if (is_indented and not before.is_item) or starts_anew:
         return False
@@ -184,12 +190,17 @@ def _may_join(before: _Line, after: _Line) -> bool:
     return not _NUMBER.match(after.text) or (is_open and not before.is_item)
 
 
+def _ends(line: _Line) -> bool:
+    """Whether a line may end with the end of a sentence."""
+    return _ENDS.search(line.text) is not None and _TITLE.search(line.text) is None
+
+
 def _goes_on(before: _Line, after: _Line) -> bool:
     """Whether the next line goes on within a sentence."""
     first = after.first
     if first.islower():
         return True
-    return first.isalnum() and not first.isupper() and not _ENDS.search(before.text)
+    return first.isalnum() and not first.isupper() and not _ends(before)
 
 
 def _is_full(before: _Line, after: _Line, width: int) -> bool:
