@@ -50,7 +50,7 @@ run: ports install weights pages ## Start the service at http://127.0.0.1:8000 (
 join: install weights pages ## Join this machine to a running service; ADDRESS is printed by its `make run`
 	@exec $(BIN)/python -m deployments.join $(ADDRESS) $(ARGS)
 
-ports: # ends `run` before it fetches anything if a port is in use; without Python 3.11, the start checks
+ports: # if a port is in use, ends `run` before it fetches anything; does nothing without Python 3.11
 	@! $(or $(PYTHON),python3) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| $(or $(PYTHON),python3) -m configs.environment
 

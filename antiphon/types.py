@@ -156,7 +156,7 @@ class DefaultVoice(TypedDict):
 
 
 class DefaultVoices(TypedDict):
-    success: Literal[True]
+    success: bool
     message: str
     data: list[DefaultVoice]
 
@@ -167,7 +167,7 @@ class DictionaryRef(TypedDict):
 
 
 class Done(TypedDict):
-    success: Literal[True]
+    success: bool
     message: str
 
 

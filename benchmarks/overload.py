@@ -96,7 +96,7 @@ async def measure(url: str, keys: list[str], *, burst_s: float, seconds: float) 
         p95_ms = percentile(answers[200], 95)
         print(
             f"{TIMES_RATED * per_s:.0f} requests/s, {name}: {counts}, "
-            f"admitted p95 {p95_ms:.1f} ms, {p95_ms / alone_ms:.2f} of one client's"
+            f"admitted p95 {p95_ms:.1f} ms, {p95_ms / alone_ms:.2f} times that of one client"
         )
     met = percentile(after[200], 95) <= 2 * alone_ms
     print(f"  target after the burst <= 2: {verdict(met)}")

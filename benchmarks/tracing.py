@@ -112,7 +112,7 @@ async def measure(folder: Path, model: str, rounds: int, *, collector_url: str) 
     for name, times_s in took_s.items():
         ratio = median(times_s) / median(took_s["off"])
         target = f"target: <= {MAX_RATIO}: {verdict(ratio <= MAX_RATIO)}"
-        print(f"{name}: {p50_p95(times_s)}, {ratio:.3f} of off ({target})")
+        print(f"{name}: {p50_p95(times_s)}, {ratio:.3f} times the latency of off ({target})")
     await services.speech.decoder.close()
     services.infrastructure.database.close()
 

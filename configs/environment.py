@@ -18,9 +18,9 @@ T = TypeVar("T", bound=str)
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _CGROUP = Path("/proc/self/cgroup")  # the cgroups of this process
-_MEMORY = (  # controller and files of a group, in v2 and in v1
-    ("", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+_MEMORY = (  # controller and files of a group, and prefix of its counts, in v2 and in v1
+    ("", "memory.max", "memory.current", ""),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 )
 _CPU_MAX = _CGROUPS / "cpu.max"
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -270,18 +270,20 @@ def cores() -> int:
 
 def free_bytes() -> int:
     """Returns the memory that processes can still get, in the machine and its cgroups (v2, v1).
-    Cached files count as free."""
+    Cached files count as free, also active ones, such as the weights of an earlier start: the
+    kernel counts both in MemAvailable."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
     with suppress(OSError):  # no cgroups
         # In a container, the path may be the host's; the container's own cgroup is then the root.
         own = [PurePosixPath(line.split(":/", 1)[1]) for line in _CGROUP.read_text().splitlines()]
         for path, names in product({up for mine in own for up in (mine, *mine.parents)}, _MEMORY):
-            folder, limit, used, cached = names
+            folder, limit, used, prefix = names
             with suppress(OSError, ValueError, KeyError):  # no such group, or "max"
                 group = _CGROUPS / folder / path
                 counts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
-                taken = int((group / used).read_text()) - int(counts[cached])
+                cached = (counts[f"{prefix}{kind}_file"] for kind in ("inactive", "active"))
+                taken = int((group / used).read_text()) - sum(map(int, cached))
                 free = min(free, int((group / limit).read_text()) - taken)
     return free
 

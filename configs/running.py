@@ -1,5 +1,7 @@
-"""The service that uses a data folder. One service uses a folder at a time, and a lock on a file in
-it, which ends with the process, says which. The file has the service's addresses for commands."""
+"""The service that uses a data folder. It locks a file in the folder, so that one service uses the
+folder at a time; the lock ends with the process. The file has its addresses for commands. They are
+of use only in its network namespace, and the number of its process only in its process namespace:
+containers, and machines that mount the folder, have others."""
 
 import fcntl
 import json
@@ -8,6 +10,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from socket import gethostname
 from typing import IO, Any
 
 from configs.environment import SettingsError
@@ -31,42 +34,71 @@ def take(data_dir: Path, url: str, *, may_share: bool = False) -> IO[str] | None
             break
         except BlockingIOError:
             if time.monotonic() > until:
-                file.seek(0)
                 other = _read(file)
                 file.close()
                 if may_share:
                     return None
                 raise SettingsError(
-                    f"ANTIPHON_DATA: the service at {other.get('url')} (process"
-                    f" {other.get('process')}) uses the folder {str(data_dir)!r}: stop it, or set"
-                    " ANTIPHON_DATA to another folder"
+                    f"ANTIPHON_DATA: {_name(other)} uses the folder {str(data_dir)!r}: stop it, or"
+                    " set ANTIPHON_DATA to another folder"
                 ) from None
             time.sleep(0.1)
         except OSError:  # a file system without locks, such as NFS without its lock service
             break
     variables = {name: os.environ[name] for name in VARIABLES if os.environ.get(name)}
+    service = {"url": url, "process": os.getpid(), "machine": gethostname(), "variables": variables}
     file.truncate(0)
-    json.dump({"url": url, "process": os.getpid(), "variables": variables}, file)
+    json.dump({**service, "pid": _namespace("pid"), "net": _namespace("net")}, file)
     file.flush()
     return file
 
 
 def find(data_dir: Path) -> str | None:
-    """Returns the URL of the service that uses a folder, if there is one. Sets the variables that
-    say where it is, as it has them, unless this environment has other values."""
+    """Returns the URL of the service that uses a folder, if there is one that this process can
+    reach by it. Gives the variables that say where it is the values of that service, unless this
+    environment has other values."""
+    service = _holder(data_dir) or {}
+    if service.get("net") != _namespace("net"):
+        return None
+    for name, value in service["variables"].items():
+        os.environ[name] = os.environ.get(name) or value
+    return str(service["url"])
+
+
+def name_holder(data_dir: Path) -> str | None:
+    """Names the service that uses a folder, wherever it runs; None if there is none."""
+    service = _holder(data_dir)
+    return None if service is None else _name(service)
+
+
+def _holder(data_dir: Path) -> dict[str, Any] | None:
+    """Returns what the service that uses a folder has written; None if no service uses it."""
     with suppress(OSError), open(data_dir / FILE, encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            service = _read(file)
-            for name, value in service.get("variables", {}).items():
-                os.environ[name] = os.environ.get(name) or value
-            return service.get("url")
+            return _read(file)
     return None
+
+
+def _name(service: dict[str, Any]) -> str:
+    if service.get("pid") == _namespace("pid"):
+        return f"the service at {service['url']} (process {service['process']})"
+    machine = service.get("machine", "unknown")
+    return f"a service in another container or on another machine ({machine})"
+
+
+def _namespace(kind: str) -> str:
+    """Identifies a namespace of this process. Its number alone is the same on every machine."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot} {os.readlink(f'/proc/self/ns/{kind}')}"
+    return "unknown"
 
 
 def _read(file: IO[str]) -> dict[str, Any]:
     """Reads the file; without content while it is written."""
+    file.seek(0)
     try:
         return dict(json.load(file))
     except (ValueError, TypeError):  # it is written just now, or damaged

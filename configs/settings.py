@@ -163,8 +163,8 @@ def weights_dir() -> Path:
 
 
 def own_catalogue() -> Path:
-    """The operator's own catalogue of weights, beside `configs/catalogue.yaml`: ANTIPHON_CATALOGUE,
-    or catalogue.yaml in the data folder. The file may be absent. Raises SettingsError."""
+    """The operator's own catalogue: ANTIPHON_CATALOGUE, or catalogue.yaml in the data folder. It
+    adds weights to `configs/catalogue.yaml`, and may be absent. Raises SettingsError."""
     path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
     if not path.endswith(".yaml"):
         raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, but must end in .yaml")
@@ -196,6 +196,12 @@ def load_settings_of_service(*, new_secrets: bool | None = None) -> Settings:
     folder where the environment has none. Raises SettingsError."""
     running.find(_data_dir(new=False))
     return load_settings(new=False, new_secrets=new_secrets)
+
+
+def local_service() -> str | None:
+    """Finds the URL of the service that uses the data folder of this environment, if it runs on
+    this machine."""
+    return running.find(_data_path())
 
 
 def load_settings(*, new: bool = True, new_secrets: bool | None = None) -> Settings:

@@ -27,20 +27,24 @@ LAST_WITH_ALL_MIGRATIONS = "0.9.0"  # its last revision is the first one here
 def upgrade(url: str, revision: str = "head") -> None:
     """Applies all missing migrations, up to `revision`. A lock serialises processes that start
     together. Raises DatabaseUnavailable, or the errors of `check_revision`."""
-    config = _config(url)
-    migrations = ScriptDirectory.from_config(config)
     try:
-        current = _revision(url)
-        if current == migrations.get_current_head():
-            return
-        if current is not None:
-            check_revision(current)
-        command.upgrade(config, revision)
+        if not check_tables(url):
+            command.upgrade(_config(url), revision)
     except (OperationalError, InterfaceError) as error:
         reason = " ".join(str(error.orig).split())
         if reason in ("database is locked", "disk I/O error"):  # SQLite's
             reason += "; it needs a local disk, and no other process may keep it locked"
         raise DatabaseUnavailable(f"DATABASE_URL: the database cannot be used: {reason}") from error
+
+
+def check_tables(url: str) -> bool:
+    """Whether the tables are those of this release. Raises the errors of `check_revision`."""
+    current = _revision(url)
+    if current == ScriptDirectory(str(MIGRATIONS)).get_current_head():
+        return True
+    if current is not None:
+        check_revision(current)
+    return False
 
 
 def check_revision(revision: str) -> None:

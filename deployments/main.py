@@ -33,7 +33,6 @@ from configs.schema.serve import AUTO, DefaultChatConfig, ModelUserConfig
 from configs.settings import (
     BRAND,
     OWNER,
-    VARIABLES_OF_SECRETS,
     Settings,
     chat_model,
     load_settings,
@@ -58,6 +57,7 @@ from deployments.rollout.deploy import GB, memory_warning
 from deployments.rollout.gpu_check import gpu_problem
 from deployments.rollout.serve_config import first_stage, first_voice, model_names
 from models.errors import EngineError
+from models.figures import beside
 from models.memory import give_back
 from models.registry import CHAT
 from models.weights.__main__ import fetch_weights
@@ -65,7 +65,7 @@ from pipelines.accounts.service import LINK_LIFETIME
 from telemetry.tracing import start_tracing
 
 PROFILE = ("PROFILE", "VLLM")  # variables of the Makefile
-STORES = ("DATABASE_URL", "STORAGE_URL", *VARIABLES_OF_SECRETS.values())
+STORES = ("DATABASE_URL", "STORAGE_URL")
 READY_TIMEOUT_S = 180
 AGAIN_S = 5  # a signal is repeated if `stop` has not begun by then: its interrupt was dropped
 WATCH_S, MISSES = 10.0, 2  # a health check takes 20 ms of a core
@@ -135,18 +135,19 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     os.umask(0o077)  # SQLite creates its file when it is first opened
     try:
         settings = load_settings()
-        config = resolved(config)
         start_tracing()  # raises SettingsError for wrong variables
         with suppress(DatabaseUnavailable):  # which `prepare_database` explains
             asyncio.run(check_secrets(settings))
-        # A database elsewhere may have several services, which then share the folder's secrets.
-        may_share = bool(os.environ.get("DATABASE_URL"))
+        # A database on a server may have several services, which then share the folder's secrets.
+        may_share = not settings.database_url.startswith("sqlite")
         folder = running.take(settings.data_dir, local_url(settings), may_share=may_share)
         node.prepare_environment(settings)
         node.keep_private(settings.data_dir)
         if problems := option_problems(config):  # imports Ray, hence not earlier
             raise click.UsageError("--config: " + "\n".join(problems))
         check_ports(settings.host, settings.port)
+        free = free_bytes()  # not before `take`, which waits for the memory of an ending service
+        config = resolved(config, free=free)
         may_grow = cluster_address() is not None
         missing_gpu = gpu_problem(config)
         if missing_gpu and not may_grow:
@@ -157,8 +158,8 @@ def run(config_file: Path, num_cpus: int | None) -> None:
     try:
         say(f"{BRAND} is starting ...")
         if folder is None:
-            say(f"Another service uses {settings.data_dir}, too; commands find that one.")
-        free = free_bytes()
+            say(f"Another service uses {settings.data_dir}, too; commands for this one need its")
+            say("  HOST, PORT and RAY_DASHBOARD_PORT.")
         too_little = None if may_grow else memory_warning(config, free)
         for warning in filter(None, [*doubts(settings), too_little]):
             say(warning)
@@ -407,8 +408,9 @@ def _show_chat(entry: dict[str, Any], free_gb: float, variables: list[str]) -> N
     options = load_yaml(DefaultChatConfig, "default_chat")
     best = options.models[0]
     if chat_model() == AUTO and chosen.wanted != best.model:
-        say(f"             Chosen because only {free_gb:.1f} GB of memory were free: a better one")
-        say(f"             needs {options.own_gb + best.free_gb:g} GB ({best.model})")
+        has, needs = beside(free_gb, options.own_gb + best.free_gb, 1)
+        say(f"             Chosen because only {has} GB of memory were free: a better one")
+        say(f"             needs {needs} GB ({best.model})")
     better = [option.model for option in options.better_than(chosen.wanted, free_gb)]
     present = {name: is_here(name) for name in better}  # may read the weights: once
     for name in sorted(better, key=present.__getitem__, reverse=True):  # without a download first

@@ -91,7 +91,7 @@ def give_back_cleared() -> int:
 
 
 def _anonymous_regions() -> Iterator[tuple[int, int]]:
-    """Yield the private writable regions without a file that can hold a run, [start, end)."""
+    """Yield [start, end) of each private, writable, anonymous region that can hold a run."""
     with open("/proc/self/maps", encoding="ascii") as maps:
         lines = maps.read().splitlines()
     for line in lines:

@@ -75,7 +75,7 @@ class EngineKind(Generic[EngineT]):
         try:
             # Imported on a separate stack: a library may keep an error of its import, as vLLM does,
             # and with it the frames that called the import. A frame of an engine would keep the
-            # engine in memory after a swap (measured: with the processes of vLLM).
+            # engine in memory after a swap, as was measured with the processes of vLLM.
             with ThreadPoolExecutor(max_workers=1) as importer:
                 imported = importer.submit(import_module, module).result()
             engine_class = getattr(imported, attribute, None)

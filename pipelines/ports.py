@@ -1,4 +1,4 @@
-"""The ports that pipelines call, of deployments or engines, and the list of models behind them."""
+"""The ports by which pipelines call deployments or engines, and the list of models behind them."""
 
 import asyncio
 import re

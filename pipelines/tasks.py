@@ -224,9 +224,9 @@ async def while_leased(
     errors: Errors,
     grace_s: float,
 ) -> T | None:
-    """Return the result of `work`, under a lease that is renewed as in `keep_lease`, at once and
-    often. Returns None if the lease is lost: the work is then cancelled after `grace_s`, in which
-    it can end if its own success has ended the lease."""
+    """Return the result of `work`, under a lease that is renewed at once, and then as in
+    `keep_lease`. Returns None if the lease is lost: the work is then cancelled after `grace_s`, in
+    which it can end if its own success has ended the lease."""
     tasks = TaskSet()
     lease = tasks.start(keep_lease(renew, every_s, errors, at_once=True))
     working = tasks.start(work)

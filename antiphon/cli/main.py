@@ -27,7 +27,8 @@ WITHOUT_SERVER = (
 @click.option(
     "--url",
     envvar="ANTIPHON_URL",
-    help="URL of the service. Default: the last login's, else port PORT or 8000 of this machine.",
+    help="URL of the service. Default: the last login's, else this machine's: at PORT, as the data "
+    "folder says, or at port 8000.",
 )
 @click.option("--key", envvar="ANTIPHON_KEY", help="API key. Default: the key of `antiphon login`.")
 @click.version_option(__version__, message="%(prog)s %(version)s")

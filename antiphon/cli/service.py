@@ -51,10 +51,20 @@ def store(url: str, key: str) -> None:
         target.write(text)
 
 
+local_finders: list[Callable[[], str | None]] = []
+"""Functions that find the address of a service on this machine, which an installed server adds."""
+
+
+def local_service() -> str | None:
+    """Return the address of the service that uses this machine's data folder, if it is known."""
+    return next(filter(None, (find() for find in local_finders)), None)
+
+
 def default_url() -> str:
-    """Return the address of a service on this machine that was started with the same PORT."""
+    """Return the address of a service on this machine: with the PORT of the environment, or else
+    the address that an installed server knows."""
     port = os.environ.get("PORT")
-    return f"http://127.0.0.1:{port}" if port else DEFAULT_URL
+    return f"http://127.0.0.1:{port}" if port else local_service() or DEFAULT_URL
 
 
 class ServiceClient:
@@ -95,8 +105,11 @@ class ServiceClient:
             raise click.UsageError(f"--url: {error}") from None
         except (httpx.HTTPError, ConnectionClosed, *NETWORK) as error:
             reason = f"{self.url} does not answer: {error or type(error).__name__}"
-            start = "start it with `antiphon serve`, or " * is_local(self.url)
-            end(f"{reason}; {start}name another with --url or ANTIPHON_URL", UNREACHABLE)
+            remedy = "start it with `antiphon serve`, or " * is_local(self.url)
+            remedy += "name another with --url or ANTIPHON_URL"
+            if (address := local_service()) not in (None, self.url):
+                remedy = f"this machine's service runs at {address}: name it with --url"
+            end(f"{reason}; {remedy}", UNREACHABLE)
 
     @contextmanager
     def client(

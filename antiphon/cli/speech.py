@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -108,8 +109,8 @@ def warn_of_silence(answer: httpx.Response) -> None:
     """Name on stderr the parts of the text that are not spoken."""
     if unread := unquote(answer.headers.get("X-Unread", "")):
         click.echo(f"Warning: no voice can read {unread}", err=True)
-    if dropped := answer.headers.get("Warning", "").partition('"')[2].rstrip('"'):
-        click.echo(f"Warning: {dropped}", err=True)
+    for warning in re.findall(r'"([^"]+)"', answer.headers.get("Warning", "")):
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def complete_wav(file: Path) -> None:

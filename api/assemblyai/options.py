@@ -15,7 +15,7 @@ from pipelines.webhooks.targets import MAX_URL_CHARACTERS
 Status = Literal["queued", "processing", "completed", "error"]
 ENGLISH = "en_us"  # language if none is named and none is detected
 FAMILIES = "best", "nano", "slam-1", "universal"  # names that stand for the deployed recogniser
-# Kinds of personal data by AssemblyAI's policies. A mask has the name of a kind's first policy.
+# Kinds of personal data by AssemblyAI's policies. A mask shows the first policy of its kind.
 KINDS: dict[str, Kind] = {
     "person_name": "name",
     "email_address": "email",

@@ -33,8 +33,8 @@ from pipelines.jobs.transcription import TASK, TranscriptionTask, joined
 from pipelines.stt.file import FileTranscript
 from pipelines.webhooks.callbacks import CallbackRequest
 
-# Clients poll each transcript of a group every 3 s, and never repeat a refused request. Other
-# requests of a group, such as uploads, are sent once per transcript.
+# Clients that wait for many transcripts poll each of them every 3 s, and never repeat a refused
+# request. Requests that are sent once per transcript, such as uploads, keep the plan's limit.
 routers = router, states = [
     make_router("AssemblyAI's dialect", scope="stt", schemes=SCHEMES, is_polled=is_polled)
     for is_polled in (False, True)

@@ -173,7 +173,7 @@ class CartesiaWire(ContextWire):
         return tuple(map(json_text, self.events(chunk)))
 
     def rest(self, spoken_s: float) -> None:
-        """Cancels a context that has failed; there are no held-back words to send."""
+        """Cancels a context that has failed. This dialect holds no words back."""
         if self._has_failed and self.context is not None:
             self.context.cancel()
 

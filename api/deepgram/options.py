@@ -174,7 +174,7 @@ class RecordingQuery(ListenQuery):
     callback: str = Field(
         default="", max_length=2048, description="URL to which a job sends the transcript."
     )
-    callback_method: Literal["POST", "PUT", "post", "put"] = "POST"
+    callback_method: Annotated[Literal["POST", "PUT"], BeforeValidator(str.upper)] = "POST"
     extra: list[Annotated[str, StringConstraints(max_length=2048)]] = Field(
         default=[], max_length=50, description="`key:value`, returned in `metadata.extra`."
     )

@@ -34,7 +34,6 @@ from pipelines.stt.file import FileTranscript
 from pipelines.stt.formatting import bare_word, mean_confidence, separator_of
 from pipelines.stt.subtitles import cut, paragraphs_of
 from pipelines.webhooks.callbacks import CallbackRequest, without_password
-from pipelines.webhooks.sender import Method
 from telemetry.tracing import request_id
 
 Turns: TypeAlias = list[tuple[int | None, Sequence[Word]]]
@@ -96,7 +95,7 @@ def metadata(request_id: str, models: Models, sha256: str, **fields: Any) -> dic
 
 
 def has_channels(query: options.RecordingQuery, transcript: FileTranscript) -> bool:
-    """Whether two channels were transcribed; a mono recording has no speakers."""
+    """Whether two channels were transcribed; a mono recording has no utterances."""
     return query.multichannel and transcript.utterances is not None
 
 
@@ -312,11 +311,10 @@ async def _new_job(
     speech = caller.speech
     if principal.is_visitor:
         raise ApiError("insufficient_scope", "callback: browser tokens cannot begin jobs")
-    method: Method = "PUT" if query.callback_method.lower() == "put" else "POST"
     address, password = without_password(query.callback)
     request = CallbackRequest(
         failed={"request_id": "{name}", "err_code": "{error}", "err_msg": "{message}"},
-        method=method,
+        method=query.callback_method,
         headers={**password, "dg-token": str(principal.key_id or "")},
     )
     try:

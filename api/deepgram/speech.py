@@ -14,8 +14,7 @@ from api.dialects.outputs import BytesWriter, SpeechOutput, audio_answers, voice
 from api.dialects.requests import DialectQuery, SocketMessage, dialect_socket
 from api.http.bodies import RequestModel
 from api.http.errors import CODED, to_api_error
-from api.http.ignored_fields import name_unread
-from api.http.routing import make_router
+from api.http.routing import make_router, name_gaps
 from api.http.streaming import StreamedResponse, encode_frames
 from api.native.speech import SpokenText
 from api.services import Services
@@ -113,7 +112,11 @@ async def speak(
     async with caller.recording_failures(None):
         voice = await voice_for(query.model, foreign_voice(query.model), caller)
     request = SpeechRequest(
-        text=body.text, voice_id=voice.id, speed=query.speed, workspace_id=workspace_id
+        text=body.text,
+        voice_id=voice.id,
+        is_makeshift=voice.is_makeshift,
+        speed=query.speed,
+        workspace_id=workspace_id,
     )
     plan, first, rest = await synthesis.start_stream(request, workspace_id, caller.operation)
     frames = encode_frames(first, rest, BytesWriter(lambda _: open_encoder()))
@@ -125,7 +128,7 @@ async def speak(
         "dg-request-id": request_id.get() or "",
     }
     answer.headers.update(fields)
-    name_unread(answer, plan.unread)
+    name_gaps(answer, plan)
     return answer
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.callers import Caller
 from api.http.errors import ApiError, InvalidField, to_api_error
-from api.http.ignored_fields import name_unread
+from api.http.routing import name_gaps
 from api.http.streaming import CutShort, FrameWriter, StreamedResponse, encode_frames
 from models.base import VoiceGender
 from pipelines.audio.encode.encoder import AudioEncoder, write_wav_length
@@ -47,7 +47,11 @@ async def voice_for(
         custom_voice = await caller.directory.find_custom(caller.workspace_id, wanted)
         if custom_voice is not None and custom_voice.is_of(caller.workspace_id):
             return custom_voice
-    return stand_in(foreign, await caller.directory.voices())
+    directory = caller.directory
+    voices = await directory.voices()
+    if not directory.is_complete and all(foreign.language != voice.language for voice in voices):
+        return directory.default(foreign.language, voices)
+    return directory.makeshift(stand_in(foreign, voices))
 
 
 def stand_in(foreign: ForeignVoice, voices: Sequence[AvailableVoice]) -> AvailableVoice:
@@ -169,7 +173,7 @@ async def stream_speech(
     if first is None:
         raise nothing_spoken()
     streamed = answer(encode_frames(first, chunks, writer), chunks, media_type)
-    name_unread(streamed, stream.unread)
+    name_gaps(streamed, stream)
     return streamed
 
 

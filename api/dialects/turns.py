@@ -37,7 +37,7 @@ class TurnListener(SocketListener, Generic[C]):
         self.index = 0  # number of turns before this one
         self.last_transcript: LiveTranscript | None = None
         self._start = LiveSpeechStarted(0.0)  # start of the speech that the last text transcribes
-        self._starts = [self._start]  # later starts of speech, as recognisers may lag
+        self._starts = [self._start]  # that start, and later ones, as recognisers may lag
         self._reset()
 
     def _reset(self) -> None:

@@ -80,7 +80,9 @@ class ScribeFields(ScribeOptions):
     source_url: str = Field(default="", max_length=2000)
     cloud_storage_url: str = Field(default="", max_length=2000)
     additional_formats: Json[list[dict[str, Any]]] = Field(
-        default=[], max_length=5, description='`srt` or `txt`, such as `[{"format": "srt"}]`.'
+        default_factory=list,
+        max_length=5,
+        description='`srt` or `txt`, such as `[{"format": "srt"}]`.',
     )
 
     @field_validator("additional_formats")
@@ -185,7 +187,7 @@ def answer_of(fields: ScribeFields, transcript: FileTranscript) -> Answer:
     words.sort(key=lambda word: word.word.start)
     if fields.multichannel_output_style == "combined":
         return {**_transcript(fields, transcript, words), **shared}
-    indexes = range(1 if transcript.utterances is None else 2)  # a mono recording has no speakers
+    indexes = range(1 if transcript.utterances is None else 2)  # a mono recording has none
     channels = [[word for word in words if word.channel == index] for index in indexes]
     transcripts = [
         {**_transcript(fields, transcript, of_channel), "channel_index": index}

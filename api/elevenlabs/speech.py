@@ -13,8 +13,7 @@ from api.callers import CallerDep
 from api.dialects import outputs
 from api.elevenlabs import options
 from api.http.errors import to_api_error
-from api.http.ignored_fields import name_unread
-from api.http.routing import make_router
+from api.http.routing import make_router, name_gaps
 from api.http.streaming import Base64Json, NdjsonStream, StreamedResponse, json_line
 from api.native.speech import SpokenText
 from pipelines.stt.formatting import separator_of
@@ -88,7 +87,7 @@ class OpenedSpeech:
         if record is not None:
             record.keep(self.text)
         answer = Base64Json("audio_base64", file, writer.timing(words, is_whole=True))
-        name_unread(answer, self.stream.unread)
+        name_gaps(answer, self.stream)
         return self._with_headers(answer)
 
     def _with_headers(self, answer: Response) -> Response:

@@ -245,6 +245,8 @@ class NullAsAbsent(BaseModel):
         fields = handler.resolve_ref_schema(schema).get("properties", {})
         for name in fields.keys() & cls._never_null():
             field = fields[name]
+            if field.keys() <= {"title", "default", "description"}:
+                continue  # any value, which null is too
             outer = {key: field.pop(key) for key in ("default", "description") if key in field}
             fields[name] = {"anyOf": [field, {"type": "null"}], **outer}
         return schema
@@ -298,7 +300,7 @@ class RedactFields(BaseModel):
 class ErrorBody(BaseModel):
     """Body of every error."""
 
-    success: Literal[False] = False
+    success: bool = False
     error: str | dict[str, Any] = Field(description="Error code; an object for OpenAI's clients.")
     message: str
 
@@ -312,7 +314,7 @@ ADDRESS_TOO_LONG: dict[int | str, dict[str, Any]] = {
 class Done(BaseModel):
     """Confirmation of a change or deletion."""
 
-    success: Literal[True] = True
+    success: bool = True
     message: str
 
 

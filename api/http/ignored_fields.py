@@ -13,7 +13,6 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from starlette.requests import Request
-from starlette.responses import Response
 
 from api.http.context import context_of
 from api.http.errors import InvalidField
@@ -50,13 +49,6 @@ def note_ignored(request: Request, names: Iterable[str]) -> None:
         if len(noted) == MOST_NAMES or taken + len(quoted) > MOST_BYTES:
             return
         noted[quoted] = None
-
-
-def name_unread(answer: Response, unread: Iterable[str]) -> None:
-    """Puts the text that no voice can read, percent-encoded, into the header `X-Unread`."""
-    parts = SEPARATOR.join(quote(part[:MOST_CHARACTERS], safe="") for part in unread)
-    if parts:
-        answer.headers["X-Unread"] = parts[:MOST_BYTES]
 
 
 def is_strict(request: Request) -> bool:

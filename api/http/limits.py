@@ -139,7 +139,7 @@ class RequestLimits:
         may_be_owner = is_free and self.can_be_owner(connection)
         if principal.is_linked and not may_be_owner:
             raise Unauthorized(UNAUTHORIZED)
-        # Browser tokens and client secrets are for other users, who may use a hidden proxy.
+        # Browser tokens and client secrets are for others, perhaps behind an undetected proxy.
         return replace(principal, is_owner=may_be_owner and principal.secret is None)
 
     def can_be_owner(self, connection: HTTPConnection) -> bool:

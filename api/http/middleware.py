@@ -95,7 +95,7 @@ class RequestFrame:
                 context.turn.leave(is_end=True)
                 status = message["status"]
                 if status >= 400:
-                    context.place.leave()  # otherwise the request itself would count as work
+                    context.place.leave()  # first, since its own place would delay the refusal
                     await self._admission.turns.delay_refusal()
                 headers = MutableHeaders(raw=message["headers"])
                 if "content-length" in headers:  # a complete answer; a stream keeps its place

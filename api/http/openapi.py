@@ -22,6 +22,8 @@ def truthful_openapi(app: FastAPI) -> dict[str, Any]:
         summary=app.summary,
         description=TEXTS["description"],
         tags=TEXTS["tags"],
+        servers=[{"url": "/"}],
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
         routes=app.routes,
     )
     components = document.setdefault("components", {})

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends
 from fastapi.dependencies.utils import get_flat_params
@@ -29,7 +30,14 @@ from api.http.bodies import (
 from api.http.context import context_of
 from api.http.errors import ApiError
 from api.http.idempotency import answer_once
-from api.http.ignored_fields import note_ignored, shape_of, unknown_fields
+from api.http.ignored_fields import (
+    MOST_BYTES,
+    MOST_CHARACTERS,
+    SEPARATOR,
+    note_ignored,
+    shape_of,
+    unknown_fields,
+)
 from api.http.streaming import while_connected
 from api.services import (
     ChatServices,
@@ -43,7 +51,9 @@ from configs.load import load_yaml
 from pipelines.accounts.authentication import MODEL_SCOPES, Authenticator, Principal, Scope
 from pipelines.billing.operation import Operation
 from pipelines.tts.cues import dropped_cues
+from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import is_ssml
+from pipelines.tts.session import SpeechStream
 
 MOST_WARNED = 500  # most characters in the header `Warning`
 _UNPRINTABLE = re.compile(r"[^ -~]")  # a line break in a header would make the answer fail
@@ -187,7 +197,8 @@ class StrictRoute(APIRoute):
             work = handle(_ParsedRequest(request, body, value))
             answer = await (while_connected(request.receive, work) if self.cancels else work)
             texts = [text for name in spoken for text in _texts_of(value.get(name))]
-            answer.headers.update(cue_warning(texts, free_cues=free_cues))
+            for header, warning in cue_warning(texts, free_cues=free_cues).items():
+                answer.headers.append(header, warning)
             return answer
 
         return read_and_handle
@@ -201,6 +212,16 @@ def _texts_of(spoken: Any) -> list[object]:
 def warning_header(warnings: Sequence[str]) -> dict[str, str]:
     """Returns the header `Warning` (RFC 7234, 5.5); no header without warnings."""
     return {"Warning": f'299 - "{"; ".join(warnings)}"'} if warnings else {}
+
+
+def name_gaps(answer: Response, speech: SpeechPlan | SpeechStream) -> None:
+    """Puts the text that no voice can read, percent-encoded, into the header `X-Unread`, and the
+    warnings of the speech into `Warning`."""
+    parts = SEPARATOR.join(quote(part[:MOST_CHARACTERS], safe="") for part in speech.unread)
+    if parts:
+        answer.headers["X-Unread"] = parts[:MOST_BYTES]
+    warnings = [_UNPRINTABLE.sub("?", warning) for warning in speech.warnings]
+    answer.headers.update(warning_header(warnings))
 
 
 def cue_warning(texts: Iterable[object], *, free_cues: bool) -> dict[str, str]:

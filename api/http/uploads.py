@@ -350,7 +350,7 @@ class _Receiver:
         self._size += end - start
         if self._file is None:
             if self._size > self._limits.max_field_bytes:
-                most = f"has at most {self._limits.max_field_bytes} bytes"
+                most = f"may have at most {self._limits.max_field_bytes} bytes"
                 without = "a part without a filename in Content-Disposition"
                 raise _invalid(f"{self._name[:40]}: {without} {most}")
             self._value += data[start:end]

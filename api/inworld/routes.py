@@ -10,8 +10,7 @@ from starlette.responses import Response
 from api.callers import CallerDep
 from api.dialects.outputs import speak_whole, stream_speech
 from api.http.errors import CODED, ApiError, to_api_error
-from api.http.ignored_fields import name_unread
-from api.http.routing import BEARER_OR_BASIC, make_router
+from api.http.routing import BEARER_OR_BASIC, make_router, name_gaps
 from api.http.streaming import Base64Json, NdjsonStream, json_line
 from api.inworld import messages
 from api.native.speech import SpokenText
@@ -236,7 +235,7 @@ async def synthesize(body: InworldBody, caller: CallerDep) -> Response:
     timing = messages.Alignment(body).whole(words)
     fields = _usage(stream) if timing is None else {"timestampInfo": timing, **_usage(stream)}
     answer = Base64Json("audioContent", file, fields)
-    name_unread(answer, stream.unread)
+    name_gaps(answer, stream)
     return answer
 
 

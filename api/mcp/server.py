@@ -50,7 +50,7 @@ class SpeakArguments(RequestModel):
     )
     speed: Ratio = Field(default=1.0, description="Tempo factor; does not change the pitch.")
     output_format: OutputFormat = Field(
-        default="mp3", description="`mp3` and `ogg` fit 5000 characters, `wav` about 500."
+        default="mp3", description="`mp3` and `ogg` hold 5000 characters of text, `wav` about 500."
     )
 
 
@@ -102,6 +102,7 @@ async def _speak(request: Request, arguments: SpeakArguments) -> wire.CallToolRe
     summary = f"{file.duration_s:.1f} seconds of speech with the voice {plan.voice.info.name}"
     if plan.unread:
         summary += f"; no voice reads {', '.join(plan.unread)}"
+    summary += "".join(f"; {warning}" for warning in plan.warnings)
     return wire.CallToolResult(content=[audio, wire.TextContent(text=summary)])
 
 

@@ -83,7 +83,7 @@ class SignedUpUser(Shown):
 
 class Session(Shown):
     user: SignedUpUser
-    token: str  # JWT, valid for 24 hours and accepted in place of an API key
+    token: str  # JWT in place of an API key, valid for 24 hours, or for 30 days from a login link
 
 
 class ProfileUser(Shown):
@@ -303,7 +303,7 @@ def _shown_workspace(
 
 @account.delete("/auth/account", summary="Erase the account")
 async def erase_account(principal: PrincipalDep, platform: PlatformDep) -> Done:
-    """Permanently deletes the user, the workspace, and its keys, chats, webhooks and files.
+    """Permanently deletes the user, the workspace, and its keys, chats, voices, webhooks and files.
 
     Requires the owner's token, or a key with every scope. The ledger and the audit log are kept;
     they contain numbers and ids, but no request content.

@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 from typing import Annotated, Literal
 
 from fastapi import Query
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import Request
 
 from api.http.bodies import Id, RequestModel, Shown
@@ -41,7 +41,12 @@ def _day(value: object) -> object:
     return value
 
 
-Day = Annotated[date, BeforeValidator(_day), Field(ge=date(2000, 1, 1))]
+Day = Annotated[
+    date,
+    BeforeValidator(_day),
+    Field(ge=date(2000, 1, 1)),
+    WithJsonSchema({"type": "string", "format": "date"}),  # which has no limits for dates
+]
 
 
 class Subscribe(RequestModel):
@@ -92,7 +97,7 @@ class CurrentPlanBody(Shown):
 
 class UsageItem(BaseModel):
     date: date  # in UTC
-    kind: str  # tts, stt, chat or voice
+    kind: str  # tts, stt, chat, voice or embedding
     key_id: Annotated[
         str | None, Field(description="API key, if `by` is `key`; null for sessions and tokens.")
     ] = None

@@ -22,6 +22,7 @@ from api.native.transcription import LIMITS, LISTS, RecordingFields, ResponseFor
 from api.services import SpeechServices
 from configs.load import load_yaml
 from configs.schema.jobs import JobsConfig
+from models.errors import EngineLost
 from pipelines.accounts.authentication import Principal
 from pipelines.billing.billing import to_usd
 from pipelines.jobs import speech as speech_jobs
@@ -51,8 +52,8 @@ RECORDING += f"{CONFIG.most_hours:g} hours."
 TEXT = "UTF-8, UTF-16 or Windows-1252 text or SSML, Markdown (by file name) or EPUB; at most "
 TEXT += f"{CONFIG.document_mb} MB and {CONFIG.most_characters:,} characters."
 WARNINGS = (
-    "Names the chapters whose language their voice does not speak, and the first page of an EPUB "
-    "that is missing or damaged."
+    "Names the chapters whose language their voice does not speak, and the first page that is "
+    "missing or damaged in an EPUB."
 )
 DOCUMENT_FORM = {**BINARY, "description": TEXT}
 
@@ -335,7 +336,7 @@ async def speak_long(
 async def estimate_speech(
     request: Request, principal: PrincipalDep, speech: SpeechDep, operation: OperationDep
 ) -> SpeechJobEstimate:
-    """Takes the same form as `POST /jobs/speech`, with the same errors, but creates no job."""
+    """Takes and checks the same form as `POST /jobs/speech`, but creates no job."""
     billing = speech.billing
     check = partial(billing.check_credit, principal.workspace_id, "tts", 1, operation)
     async with receive_form(request, DOCUMENT, check) as form:
@@ -405,10 +406,14 @@ async def _received(form: MultipartForm) -> tuple[SpeechJobFields, Book, str]:
 async def _voices(
     pipeline: SpeechPipeline, task: speech_jobs.SpeechTask, book: Book
 ) -> tuple[AvailableVoice, list[ChapterVoice]]:
-    """Chooses the voice of a task and, for a book, the voice of each chapter."""
+    """Chooses the voice of a task and, for a book, the voice of each chapter. Raises EngineLost
+    while a model is not up that may have a better voice, which the whole book would then lack."""
     voice = await first_voice(task, pipeline)
     is_named = bool(task.request.voice_id or task.request.voice)
-    return voice, await chapter_voices(book, pipeline, voice, is_named=is_named)
+    voices = await chapter_voices(book, pipeline, voice, is_named=is_named)
+    if any(chosen.is_makeshift for chosen in (voice, *(chapter.voice for chapter in voices))):
+        raise EngineLost("the models of some voices still load: try again soon, or name a voice")
+    return voice, voices
 
 
 @router.get("/jobs", summary="List jobs")

@@ -19,6 +19,7 @@ from pipelines.audio.encode.formats import StreamFormat, open_encoder
 from pipelines.billing.billing import to_usd
 from pipelines.errors import VoiceNotFound
 from pipelines.text.spoken_length import LETTERS_PER_S, spoken_length
+from pipelines.tts.pipeline import SpeechPlan
 from pipelines.tts.reading import ScriptTurn, SpeechRequest
 from pipelines.tts.shaping import SpokenChunk, TimedWord, timings_json
 
@@ -126,6 +127,9 @@ Unread = Annotated[
 ]
 
 
+MAKESHIFT = "Voices that speak only because models of other voices still load, if any."
+
+
 class SpokenWord(BaseModel):
     """A word of the request's text, with its times in the audio."""
 
@@ -147,7 +151,7 @@ class SpokenMark(BaseModel):
 class SynthesisResult(BaseModel):
     """A complete speech file."""
 
-    success: Literal[True] = True
+    success: bool = True
     message: str
     audio_base64: str
     sample_rate: int = Field(description="Sample rate of the decoded audio, in Hz.")
@@ -159,6 +163,7 @@ class SynthesisResult(BaseModel):
     )
     marks: list[SpokenMark] | None = Field(default=None, description="SSML marks, if any.")
     unread: Unread | None = Field(default=None, description="Text that was skipped, if any.")
+    warnings: list[str] | None = Field(default=None, description=MAKESHIFT)
 
 
 class ChunkResult(BaseModel):
@@ -184,6 +189,7 @@ class CompleteLine(BaseModel):
 
     type: Literal["complete"]
     unread: Unread | None = Field(default=None, description="Text that was skipped, if any.")
+    warnings: list[str] | None = Field(default=None, description=MAKESHIFT)
 
 
 class ErrorLine(BaseModel):
@@ -203,7 +209,7 @@ class LineWriter:
     def __init__(self, output_format: StreamFormat, *, timestamps: bool) -> None:
         self._format = output_format
         self._timestamps = timestamps
-        self.unread: Sequence[str] = ()
+        self.gaps: dict[str, Any] = {}  # what the last line says of the speech
         self._encoder: AudioEncoder | None = None
         self._data: list[bytes] = []
         self._words: list[TimedWord] = []
@@ -220,7 +226,7 @@ class LineWriter:
     def finish(self) -> list[bytes]:
         if self._encoder is not None:
             self._data += self._encoder.flush()
-        return [self._line(), json_line({"type": "complete", **unread_json(self.unread)})]
+        return [self._line(), json_line({"type": "complete", **self.gaps})]
 
     def fail(self, error: Exception) -> bytes:
         failure = to_api_error(error)
@@ -248,6 +254,11 @@ def unread_json(unread: Sequence[str]) -> dict[str, Any]:
     return {"unread": list(unread)} if unread else {}
 
 
+def gaps_json(plan: SpeechPlan) -> dict[str, Any]:
+    """Returns the fields `unread` and `warnings` of speech, if it has such."""
+    return {**unread_json(plan.unread), **({"warnings": plan.warnings} if plan.warnings else {})}
+
+
 @router.post("/tts-synthesize", summary="Synthesise speech", response_model=SynthesisResult)
 async def synthesize(body: SynthesisBody, caller: CallerDep) -> Response:
     """Returns one audio file. If the client disconnects, synthesis stops.
@@ -266,7 +277,7 @@ async def synthesize(body: SynthesisBody, caller: CallerDep) -> Response:
         "duration_seconds": round(file.duration_s, 6),
         "encoding": file.encoding,
         "output_format": file.output_format,
-        **unread_json(plan.unread),
+        **gaps_json(plan),
     }
     if body.timestamps:
         answer |= timings_json(words)
@@ -295,7 +306,7 @@ async def stream(body: StreamBody, caller: CallerDep) -> Response:
         )
     except (VoiceNotFound, UnknownVoice) as error:
         return NdjsonStream(_only(writer.fail(error)))
-    writer.unread = plan.unread
+    writer.gaps = gaps_json(plan)
     return NdjsonStream(encode_frames(first, chunks, writer), chunks)
 
 

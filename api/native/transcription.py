@@ -74,7 +74,9 @@ class TranscriptionResult(BaseModel):
         default=None, description="Utterances, if `speaker_labels` or `multichannel` is true."
     )
     warnings: list[str] | None = Field(
-        default=None, description="Reasons why words may be missing, such as very quiet speech."
+        default=None,
+        description="Reasons why words may be missing or unexpected: very quiet speech, or speech "
+        "in another language than the given one.",
     )
 
 

@@ -77,7 +77,7 @@ class TextChoice(BaseModel):
     index: int
     text: str
     finish_reason: Literal["stop", "length"] | None
-    logprobs: None = None
+    logprobs: dict[str, Any] | None = None  # never given
 
 
 class TextCompletion(BaseModel):

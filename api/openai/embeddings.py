@@ -72,7 +72,7 @@ class EmbeddingsBody(RequestModel):
             return (self.input,)
         if _form(self.input) == "tokens":
             return (tuple(self.input),)  # type: ignore[arg-type]  # a list of numbers
-        return tuple(item if isinstance(item, str) else tuple(item) for item in self.input)  # type: ignore[arg-type]  # of texts or lists
+        return tuple(item if isinstance(item, str) else tuple(item) for item in self.input)  # type: ignore[arg-type]  # texts or lists
 
 
 class Embedding(BaseModel):

@@ -71,7 +71,15 @@ class OpenAINames:
         available = await self.voices.voices()
         language = language or await self.voices.language_of(text, workspace_id)
         voice = _stand_in(openai_voice, tier, language, available)
-        return voice and replace(voice.in_language(language), is_stand_in=True)
+        if voice is None:
+            return None
+        offered = {(each.info.engine, each.info.key) for each in available}
+        for ref in openai_voice.refs(tier):
+            if (ref.engine, ref.key) == (voice.info.engine, voice.info.key):
+                break
+            if (ref.engine, ref.key) not in offered:
+                voice = self.voices.makeshift(voice)
+        return replace(voice.in_language(language), is_stand_in=True)
 
     async def find_voice(
         self, wanted: str | None, tier: Tier | None, workspace_id: int, language: str, field: str

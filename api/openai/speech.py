@@ -10,8 +10,7 @@ from starlette.responses import Response
 from api.callers import CallerDep
 from api.dialects.outputs import BytesWriter, audio_answers
 from api.http.bodies import RequestModel
-from api.http.ignored_fields import name_unread
-from api.http.routing import make_router
+from api.http.routing import make_router, name_gaps
 from api.http.streaming import (
     EventStream,
     StreamedResponse,
@@ -144,6 +143,7 @@ async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
     request = SpeechRequest(
         text=body.input,
         voice_id=voice.id if voice else None,
+        is_makeshift=voice is not None and voice.is_makeshift,
         expected=voice.language if voice and voice.is_stand_in else None,
         speed=body.speed,
         workspace_id=workspace_id,
@@ -159,7 +159,7 @@ async def create_speech(body: OpenAISpeechBody, caller: CallerDep) -> Response:
         frames = encode_frames(first, rest, bytes_writer)
         answer = StreamedResponse(frames, rest, MEDIA_TYPES[body.response_format])
     answer.headers["openai-model"] = plan.voice.model.id  # not the name that the client used
-    name_unread(answer, plan.unread)
+    name_gaps(answer, plan)
     return answer
 
 

@@ -56,7 +56,7 @@ class ConsentName(RequestModel):
 class DeletedConsent(BaseModel):
     id: str
     object: Literal["audio.voice_consent"] = "audio.voice_consent"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 class AudioVoiceFields(VoiceFields):
@@ -79,7 +79,7 @@ class AudioVoice(BaseModel):
 class DeletedAudioVoice(BaseModel):
     id: str
     object: Literal["audio.voice.deleted"] = "audio.voice.deleted"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 @router.post(

@@ -51,7 +51,7 @@ class WyomingBridge:
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves a connection until it ends, or sends an event of unknown length."""
+        """Serves a connection until it ends, or until an event of unknown length arrives."""
         opening: list[Message] = [{"type": "websocket.connect"}]
 
         async def receive() -> Message:

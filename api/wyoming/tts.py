@@ -73,7 +73,7 @@ class GrowingText:
     waiting: str = ""  # the last sentence, until it is complete
     reasoning: ReasoningFilter = field(default_factory=ReasoningFilter)
     stream: SpeechStream | None = None  # None before the first sentence
-    language: str = FALLBACK_LANGUAGE  # by whose rules sentences end until `stream` is there
+    language: str = FALLBACK_LANGUAGE  # decides where sentences end, until `stream` has a voice
     has_failed: bool = False
 
 
@@ -131,7 +131,7 @@ class SpokenTexts:
                 # The language of the voice decides where a sentence ends: not in "Am 1. Mai".
                 text.stream = await self._open(text.options, text.waiting)
             elif is_new and not is_whole and finished(text.waiting, FALLBACK_LANGUAGE):
-                text.language = await self._detect(text.waiting)  # of what may be a sentence
+                text.language = await self._detect(text.waiting)  # it may begin with a sentence
             language = text.stream.voice.language if text.stream else text.language
             ready = len(text.waiting) if is_whole else _ready(text, language)
             sentences = text.waiting[:ready]
@@ -186,7 +186,7 @@ class SpokenTexts:
         raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
 
     async def _detect(self, text: str) -> str:
-        """Returns the language of a text, or of the last one if that is open. Raises EngineLost."""
+        """Returns a text's language, or the last text's if it shows none. Raises EngineLost."""
         workspace_id = self._session.principal.workspace_id
         directory = self._synthesis.pipeline.directory
         self._language = await directory.language_of(text, workspace_id, self._language)

@@ -1,8 +1,8 @@
 """The closed form of docs/sizing.md: machines for a number of sessions, from the measured figures.
 
-Waiting times are those of the queue M/M/c. The number of servers follows from its probability to
-wait (A. K. Erlang, 1917), which for many servers leads to the square-root rule of Halfin and Whitt,
-1981.
+Waiting times are those of the queue M/M/c. The number of servers follows from the probability that
+a call has to wait (A. K. Erlang, 1917), which for many servers leads to the square-root rule of
+Halfin and Whitt, 1981.
 """
 
 import math
@@ -19,7 +19,7 @@ LEASES = 10_000  # number for which leases were measured
 SOCKETS = 2000  # of a gateway, in configs/admission.yaml
 CONNECTIONS = 8  # of a gateway or worker to PostgreSQL
 POSTGRES_CONNECTIONS = 100  # by default
-REPLICAS_OF_CLUSTER = 2000  # assumed: Ray Serve's controller
+REPLICAS_OF_CLUSTER = 2000  # assumed limit of Ray Serve's controller
 WORKSPACE_SESSIONS = 500  # of the largest plan, in configs/plans.yaml
 SESSION_S = 180.0  # assumed
 FIRST_CLAUSE_TOKENS = 12

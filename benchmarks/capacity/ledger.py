@@ -90,7 +90,7 @@ def pairs_a_second(server: Server, workspaces: int, seconds: float) -> Figures:
         cpu = CpuTimes(postgres=server.process_id)
         for writer in writers:
             writer.pipe.send(seconds)
-        time.sleep(seconds * SAMPLED)  # before connections, and so processes, end
+        time.sleep(seconds * SAMPLED)  # ends before the connections and their processes do
         postgres_s = cpu.used()["postgres"] / SAMPLED
         results: list[Written] = [writer.pipe.recv() for writer in writers]
     took_ms = [1000 * s for result in results for s in result.took_s]

@@ -79,7 +79,7 @@ class Context:
 
 @dataclass
 class Autoscaler:
-    """As Serve: a decision has to last for the delay before it is carried out."""
+    """Scales as Serve does: a decision has to last for the delay before it is carried out."""
 
     load: Callable[[float], float]  # of all replicas together, at a time
     resize: Callable[[int, float], None]

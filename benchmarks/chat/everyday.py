@@ -25,7 +25,7 @@ from benchmarks.chat.asking import Answer, ask_all, drawn, parser, to_request
 
 QUESTIONS = Path(__file__).with_name("questions.yaml")
 MAX_TOKENS = 400
-TIMES, WORDS = 3, 8  # this many words, this many times, are a repetition
+TIMES, WORDS = 3, 8  # a run of WORDS words that comes TIMES times is a repetition
 DRAWN, README_TIMES = 30, 20
 README = "What is the capital of France?"
 

@@ -3,8 +3,9 @@ and memory, with and without keeping the prompts of chats that lost their slot.
 
     python -m benchmarks.chat.going_on --model llm/qwen2_5_coder_1_5b
 
-"new" is the chat's first turn. The six other chats are long (first chats of the same owner, then of
-others) or short. Each line has the mean of their times to a first token: saving a prompt delays it.
+"new" is the chat's first turn. The six other chats are long ones of the same owner, then long ones
+of others, then short ones. Each line has the mean of their times to a first token, which saving a
+prompt delays.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Chat over HTTP against bare llama.cpp, in one run: tokens a second and time to the first token.
 
 Speeds are those of 1, 4 and 8 streams and of a long prompt, on idle cores and beside a process that
-keeps one core busy. First tokens are also those of a long chat, new and continued.
+keeps one core busy. The first token is also timed for a long chat, both new and continued.
 
     python -m benchmarks.chat.speed                              # serves the application itself
     python -m benchmarks.chat.speed --base-url http://127.0.0.1:8000 --key sk_...
@@ -198,7 +198,7 @@ def compare(
     tokens: int,
     rounds: int,
 ) -> None:
-    """Print the median speed of each way, and of HTTP as a ratio to the others."""
+    """Print the median speed of each way, and the ratio of HTTP to each of the others."""
     speeds: list[dict[str, float]] = []
     for number in range(rounds):
         of_round = {}
@@ -225,7 +225,7 @@ def compare_all(ways: dict[str, Way], arguments: argparse.Namespace, suffix: str
 
 
 def first_tokens(ways: dict[str, Way], count: int) -> None:
-    """Print the times to the first token, and of a long chat when it is new and when continued."""
+    """Print the times to the first token of short chats, and of long ones, new and continued."""
     times_s: dict[str, list[float]] = {"bare": [], "http": [], "new": [], "goes on": []}
     for number in range(100, 100 + count):
         for way in ("bare", "http"):

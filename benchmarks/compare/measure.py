@@ -176,7 +176,7 @@ async def _recognise(
 
 
 def measure_chat(name: str, examination: Examination) -> Figures:
-    """The shares of forms and of right answers, and the speed. Raises EngineError."""
+    """The shares of valid forms and of right answers, and the speed. Raises EngineError."""
     began = time.perf_counter()
     engine, _ = load_model(CHAT, name, WeightStore(weights_dir()))
     load_s = time.perf_counter() - began

@@ -14,7 +14,7 @@ COLOURS = ("#3b6ea5", "#c7762e", "#4f8f5b", "#8a5aa8", "#a8474b", "#6b7280")
 class Column(NamedTuple):
     head: str
     digits: int
-    better: str  # of two figures
+    better: str  # "more" or "less"
 
 
 COLUMNS = {
@@ -71,7 +71,7 @@ def as_svg(results: Mapping[str, Figures], title: str) -> str:
 
 
 def _columns(results: Mapping[str, Figures]) -> dict[str, Column]:
-    """Those of the figures that a model has."""
+    """The columns for which at least one model has a figure."""
     present = {key for figures in results.values() for key in figures}
     return {key: column for key, column in COLUMNS.items() if key in present}
 

@@ -28,7 +28,7 @@ _SPLITS = (
 
 
 def faulty_sentences(folder: Path, part: str) -> list[dict[str, Any]]:
-    """Those of `test` or `dev`, each with its four references."""
+    """The sentences of `test` or `dev`, each with its four references."""
     sources = _lines(folder / part / f"{part}.src")
     references = [_lines(folder / part / f"{part}.ref{number}") for number in range(4)]
     return [

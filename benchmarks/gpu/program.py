@@ -93,7 +93,7 @@ class Run:
         return [await together(size, call, 2 if size < sizes[-1] else 1) for size in sizes]
 
     async def fast(self) -> list[Figures]:
-        """Also makes the recordings, of about half a minute each."""
+        """Makes recordings of about half a minute each, and measures the Fast voice."""
         halves = yaml.safe_load((PROJECT_DIR / "benchmarks/stt/passages.yaml").read_text())
         sentences = [*halves["tuned"], *halves["held_out"]]
         for number in range(5):

@@ -24,7 +24,7 @@ class SocketError(Exception):
 class Flush:
     """A flush as it is received by a player that plays from the first audio on."""
 
-    asked: float  # time.monotonic() of the flush, as the others
+    asked: float  # time.monotonic() of the flush; the other times are by the same clock
     first: float = 0.0
     done: float = 0.0
     audio_s: float = 0.0

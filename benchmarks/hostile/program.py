@@ -167,7 +167,7 @@ class Range:
 async def attacking(
     names: Sequence[str], target: Target, round_s: float
 ) -> AsyncIterator[dict[str, Any]]:
-    """Runs attackers in processes until the block ends; then the result is in what it yields."""
+    """Runs attackers in processes until the block ends, which fills the yielded dictionary."""
     groups = [names[start : start + ATTACKERS] for start in range(0, len(names), ATTACKERS)]
     starting = (asyncio.to_thread(Worker, attack_process, each, target, round_s) for each in groups)
     processes = await asyncio.gather(*starting)
@@ -236,7 +236,7 @@ async def attacked(service: Service, authority: Authority, folder: Path) -> Asyn
         voice = [*english, *voices][0]["voice_id"]
         target = Target(service.url, voice, str(folder / "clip.wav"), str(folder))
         bystander = Bystander(target, key, clip, hook)
-        await bystander.run(0, least=3)  # what is loaded by the first request of a kind
+        await bystander.run(0, least=3)  # the first request of a kind loads what it needs
         hook.received.clear()
         yield Range(target, bystander, Watch(service))
 

@@ -3,9 +3,9 @@
 `python -m benchmarks.stt.back_channels` plays speech of the service's voices in four languages, and
 coughs, to a live session with the recogniser of the service, without the agent's echo. It applies
 the service's own rule to the session's interim, eager and final texts. Each session begins with a
-question of the user, to which the agent is answering. Every text is decoded in time, as on an idle
-machine. A cough is no recording, but noise that decays like one. The held-out half has other voices
-and words than the tuned half.
+question of the user, which the agent is answering. Every text is decoded in time, as on an idle
+machine. A cough is synthesised as decaying noise. The held-out half has other voices and words than
+the tuned half.
 """
 
 import asyncio

@@ -3,9 +3,9 @@
 `python -m benchmarks.stt.prompts FOLDER` transcribes recordings as the service does those of files,
 each with every prompt of `prompts.yaml` and, right before or after it, without one: the figures are
 ratios of the processor times of such pairs. Half of the prompts and of the recordings are for
-tuning, the other half is held out. A prompt leaks if, in a place where it changes the
-transcript, two of its words come in a row, or one that is neither said nor in the transcript
-without it. Word errors are against faster-whisper with a beam of 5.
+tuning, the other half is held out. A prompt leaks if a place where it changes the
+transcript has two of its words in a row, or one of its words that is neither said nor in the
+transcript without the prompt. Word errors are against faster-whisper with a beam of 5.
 """
 
 import asyncio

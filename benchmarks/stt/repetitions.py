@@ -90,7 +90,7 @@ class Case:
         return sum(word in spellings for word in words)
 
     def is_right(self, text: str, *, spelled: bool = False) -> bool:
-        """Whether the count is right within WITHIN, and what is said after it is there."""
+        """Whether the count is right within WITHIN, and the text has the words that follow."""
         ends = "and" not in self.form or " he " in text.lower()
         return abs(self.count_in(text, spelled=spelled) - self.count) <= WITHIN and ends
 

@@ -117,7 +117,7 @@ def find_utterances(folders: list[Path], language: str) -> list[Utterance]:
 
 
 def end_of_sound(pcm: Pcm) -> float:
-    """Seconds to the end of the last 10 ms above AUDIBLE of the loud parts."""
+    """The end (s) of the last 10 ms that are louder than AUDIBLE times the loud parts."""
     size = LINE_RATE // 100
     level = np.sqrt(np.mean(pcm[: len(pcm) // size * size].reshape(-1, size) ** 2, axis=1))
     loud = np.flatnonzero(level > AUDIBLE * np.percentile(level, 95))

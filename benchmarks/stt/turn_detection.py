@@ -5,7 +5,7 @@ sentence waits, with `semantic_vad` and with a plain silence.
 voices, without a pause and with one of 0.3 to 2 s (its length drawn) at a mark, over noise at -60
 dBFS. The endpointing, turn detector, recogniser and policy are those of the service; times are
 those of the audio, and a text is known `TEXT_MS` after the recogniser was asked. Voices and
-sentences of the held-out half are others than those on which the policy may be tuned. `--keep`
+sentences of the held-out half differ from those on which the policy may be tuned. `--keep`
 stores the speech. Two kinds of turns are no false cut-offs, and are counted apart: those that
 end in a pause after what may be a whole sentence, and those that end within a sentence without a
 pause. After the latter, the models' answers are still those for the whole sentence. The language is
@@ -257,8 +257,8 @@ def clips_of(half: str, keep: Path, listener: Listener) -> list[Clip]:
 
 
 def report(half: str, clips: Sequence[Clip], listener: Listener) -> None:
-    """Print the shares of turns that are cut off, and the delay after sentences without a pause:
-    with these, cut-offs cannot hide slow turns of a policy."""
+    """Print the shares of turns that are cut off, and the delay after sentences without a pause,
+    which shows whether a policy cuts off less only because it waits longer."""
     kinds = [clip.kind for clip in clips]
     whole = kinds.count("whole")
     fluent = kinds.count("finished")

@@ -90,7 +90,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("folder", type=Path)
     options.add_argument("--languages", nargs="+", default=LANGUAGES)
-    options.add_argument("--failures", action="store_true", help="print those of the tuned half")
+    options.add_argument("--failures", action="store_true", help="print failures of the tuned half")
     arguments = begin(options)
     for language in arguments.languages:
         counts: dict[str, Counter[str]] = defaultdict(Counter)

@@ -122,7 +122,7 @@ def prior_of(rows: Vectors, space: StyleSpace) -> MixturePrior:
 
 
 def write_prior(prior: MixturePrior) -> bytes:
-    """Rounds to a precision finer than the difference between two sentences of one style."""
+    """Serialises a prior. Sentences of one style differ by more than the rounding changes."""
     target = io.BytesIO()
     levels = -10 * np.log10(prior.spectra + 1e-10) / SPECTRUM_STEP_DB
     np.savez_compressed(

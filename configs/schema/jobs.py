@@ -32,7 +32,7 @@ class JobsConfig(WorkConfig):
     batch_hours: float = Field(gt=0)  # time after which a batch ends with the answers it has
     fetches_at_once: int = Field(ge=1)  # recordings fetched from addresses, by one worker
     fetches_of_workspace: int = Field(ge=1)
-    requested_per_job: int = Field(ge=1)  # AssemblyAI's transcripts, per job of the plan
+    requested_per_job: int = Field(ge=1)  # AssemblyAI's transcripts, per job that a plan allows
 
 
 class HeadingWords(StrictModel):

@@ -102,7 +102,7 @@ class AdmissionConfig(StrictModel):
     requests_per_address: PositiveInt = 100  # requests in progress at routes that need no key
     connections_per_address: PositiveInt = 1000
     webhook_sends_per_minute: PositiveInt = 30  # tests and redeliveries of one workspace
-    polls_per_request: PositiveInt = 10  # polls of queued work, per request a minute of the plan
+    polls_per_request: PositiveInt = 10  # factor of the plan's rate, for polls of queued work
     changes_per_hour: PositiveInt = 200  # of keys, webhooks and settings by one workspace
     slow_clients: SlowClients = SlowClients()
 

@@ -22,7 +22,7 @@ from configs.environment import database_url, serves_only_this_machine
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings, load_settings_of_service
-from db.accounts import Workspace, find_workspace
+from db.accounts import Workspace, find_workspace, keys_of
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import account_ids, check_days
@@ -41,6 +41,7 @@ from pipelines.billing.billing import MICRO_USD
 from pipelines.billing.subscriptions import MONTHS, BillingCycle, Subscriptions
 from pipelines.errors import PipelineError, PlanNotFound
 from pipelines.maintenance.database_move import move_database as move_all_tables
+from pipelines.maintenance.erasure import delete_erased, erase_rows
 from pipelines.maintenance.key_rotation import Rotation
 from pipelines.storage.encryption import DecryptionError, Encryption
 from pipelines.storage.files import Files, storage_problem
@@ -225,6 +226,24 @@ async def users() -> str:
         for row in sorted(rows, key=lambda row: (row.created_at, row.id))
     ]
     return "\n".join(lines) or "there are no users"
+
+
+@command("delete-user")
+@_of_workspace
+@click.option("--yes", is_flag=True, help="Do not ask.")
+async def delete_user(email: str | None, workspace: int | None, yes: bool) -> str:
+    if email is None and workspace is None:
+        raise click.UsageError("--email or --workspace names the user")
+    async with _service() as (settings, database):
+        row = await _chosen(database, email, workspace)
+        name = f"the user of {row.name} ({row.id})"
+        if not yes:
+            keys = len(await database.read(keys_of, row.id))
+            click.confirm(f"Erase {name}, {keys} key(s), voices, chats and files?", abort=True)
+        await database.run(erase_rows, row.id, row.owner_id, ACTOR)
+        files = Files(settings, database, Encryption(settings.secrets.data_keys))
+        await delete_erased(database, files, row.id)
+    return f"{name} is erased; the ledger and the audit log are kept without a name"
 
 
 @command("set-password")

@@ -8,7 +8,7 @@ import resource
 import shutil
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from http import HTTPStatus
@@ -32,6 +32,8 @@ from configs.environment import (
 from configs.schema.catalogue import Profile
 from configs.settings import Settings, load_settings_of_service, weights_dir
 from db import database
+from db.errors import DatabaseError
+from db.migrate import check_tables
 from deployments.cluster import node, serve_api
 from deployments.cluster.killed import killed_for_memory
 from deployments.cluster.node import check_folder
@@ -50,11 +52,12 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
+START_S = 120.0  # time within which the controller of a new service begins to answer
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
 
-# By degraded part of `/readyz`: the log event with the reason (if there is one), and the remedy.
+# For each degraded part in `/readyz`: the log event with the reason (if any), and the remedy.
 REMEDIES = {
     "limits": ("", "the store of limits does not answer: see `redis`, or wait for the cluster"),
     "files": ("", "files are not stored: see `storage`"),
@@ -72,6 +75,17 @@ Applications = dict[str, Any]
 
 class Problem(Exception):
     """A problem, and its remedy."""
+
+
+class Off(str):
+    """A sentence about a part that is not there, and is not needed by the others."""
+
+
+class Wait(str):
+    """A sentence about a part that will be there by itself."""
+
+
+NOT_RUNNING = 4  # exit status, as of users' commands that reach no service
 
 
 def check_processor() -> str:
@@ -135,6 +149,8 @@ def elsewhere(settings: Settings) -> str:
             f"the service of {settings.data_dir} runs at {url}: unset HOST and PORT, or set them to"
             " its address"
         )
+    if holder := running.name_holder(settings.data_dir):
+        return f"{holder} uses {settings.data_dir}: run this command there"
     return (
         f"no service uses {settings.data_dir}: if yours uses another folder, set ANTIPHON_DATA; if "
         "it was not begun by `make run` or `antiphon serve`, set PORT and RAY_DASHBOARD_PORT"
@@ -143,7 +159,7 @@ def elsewhere(settings: Settings) -> str:
 
 def check_gpu() -> str:
     if not has_gpu_profile():
-        return "none needed: the libraries of PROFILE=gpu are not installed here"
+        return Off("none needed: the libraries of PROFILE=gpu are not installed here")
     try:
         gpus = usable_gpus()
     except GpuProblem as problem:
@@ -169,7 +185,10 @@ def ask_ray(settings: Settings) -> Applications | None:
         return None
     try:
         return serve_api.applications(dashboard, timeout_s=5)
-    except ValueError:  # its controller has died
+    except ValueError:
+        with suppress(OSError):  # the controller does not run yet
+            if time.time() - (settings.data_dir / running.FILE).stat().st_mtime < START_S:
+                return {}
         return {"Ray Serve": {"status": FAILED[0], "message": "does not answer", "deployments": {}}}
 
 
@@ -177,9 +196,10 @@ def check_service(
     settings: Settings, ask: Callable[[], Answer | None], in_ray: Callable[[], Applications | None]
 ) -> str:
     answer, applications = ask(), in_ray()
-    service_url = running.find(settings.data_dir) or local_url(settings)
-    if answer is None and (applications is None or service_url != local_url(settings)):
-        return f"does not run at {local_url(settings)}; {elsewhere(settings)}"
+    service_url = running.find(settings.data_dir)
+    is_here = service_url == local_url(settings)
+    if answer is None and not is_here and (applications is None or service_url):
+        return Off(f"does not run at {local_url(settings)}; {elsewhere(settings)}")
     status, body = answer or (0, {})
     if status != HTTPStatus.OK:
         state = f"/readyz is {status}: {body.get('message')}" if answer else "no gateway answers"
@@ -187,8 +207,9 @@ def check_service(
         if killed := killed_for_memory(settings.data_dir):
             reasons.append(killed)
         states = [each["status"] for each in (applications or {}).values()]
-        if not reasons and (applications == {} or "DEPLOYING" in states):
-            return f"is starting: {state}"
+        has_begun = answer is not None or applications
+        if not reasons and (not has_begun or applications == {} or "DEPLOYING" in states):
+            return Wait(f"is starting: {state}")
         raise Problem("; ".join([state, *(reasons or ["the log has the cause"])]))
     problems = []
     for part in body.get("degraded", ()):
@@ -234,15 +255,17 @@ def check_chat(ask: Callable[[], Answer | None]) -> str:
     chat = answer[1].get("chat") if answer else None
     if chat is None:
         wanted = chosen()
-        state = "is present" if is_here(wanted) else "is downloaded while the service runs"
-        return f"{wanted} {state}"
+        if is_here(wanted):
+            return f"{wanted} is present"
+        return Wait(f"{wanted} is downloaded while the service runs")
     answers = f"{chat.get('model') or 'no model'} answers"
     if coming := chat.get("coming"):
         share = coming["got_bytes"] / max(coming["size_bytes"], 1)
         answers += f", and {share:.0%} of {coming['model']} are present"
         if problem := coming.get("problem"):
             raise Problem(f"{answers}: {problem}")
-    return f"{answers}; CHAT_MODEL selects another model"
+    line = f"{answers}; CHAT_MODEL selects another model"
+    return Wait(line) if coming or not chat.get("model") else line
 
 
 def check_disk(settings: Settings) -> str:
@@ -254,9 +277,11 @@ def check_disk(settings: Settings) -> str:
 async def check_database(settings: Settings) -> str:
     with closing(database.Database(settings.database_url)) as opened:
         began = time.monotonic()
-        await opened.read(lambda session: session.connection().exec_driver_sql("SELECT 1"))
+        # Also takes SQLite's lock of writers, for which each request waits.
+        await opened.run(lambda session: session.connection().exec_driver_sql("SELECT 1"))
         took_ms = (time.monotonic() - began) * 1000
         await check_secret_fingerprints(opened, settings.secrets, record=False)
+    await asyncio.to_thread(check_tables, settings.database_url)
     ahead_s = (database.utc_now() - datetime.now(UTC)).total_seconds()
     if abs(ahead_s) > CLOCK_S:
         raise Problem(f"its clock is {ahead_s:.1f} s ahead of this machine's: run an NTP client")
@@ -265,7 +290,7 @@ async def check_database(settings: Settings) -> str:
 
 async def check_redis(settings: Settings) -> str:
     if settings.redis_url is None:
-        return "none: the cluster counts limits"
+        return Off("none: the cluster itself counts requests")
     from redis.asyncio import Redis
 
     async with Redis.from_url(settings.redis_url, socket_timeout=5) as redis:
@@ -283,22 +308,25 @@ async def check_storage(settings: Settings) -> str:
     return redact(settings.storage_url)
 
 
-async def outcome(check: Check) -> tuple[bool, str]:
-    """Run a check; return whether all is well, and a sentence."""
+async def outcome(check: Check) -> tuple[str, str]:
+    """Run a check; return the state of its part, and a sentence."""
     try:
         result = await asyncio.to_thread(check)
-        return True, result if isinstance(result, str) else await result
-    except (Problem, SettingsError) as problem:
-        return False, redact(str(problem))
+        line = result if isinstance(result, str) else await result
+        return "off" if isinstance(line, Off) else "wait" if isinstance(line, Wait) else "ok", line
+    except (Problem, SettingsError, DatabaseError) as problem:
+        return "FIX", redact(str(problem))
     except Exception as error:  # any library may fail; the other checks still run
-        return False, redact(f"{type(error).__name__}: {error}".splitlines()[0])
+        return "FIX", redact(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 @click.command()
 def main() -> None:
     """Operators: check this machine, and say how to fix each problem.
 
-    Exit status 1 if there is a problem. Uses the settings of the environment, like the service.
+    Each line begins with ok, off (not there, and not needed by the rest), wait (will be there by
+    itself) or FIX. Exit status 1 if there is something to fix, else 4 if the service does not run.
+    Uses the settings of the environment, like the service.
     """
     of_machine = (check_processor, check_memory, check_kernel, check_gpu, check_weights, check_ray)
     checks: dict[str, Check] = {
@@ -321,13 +349,14 @@ def main() -> None:
             "storage": partial(check_storage, settings),
         }
     logging.disable()  # a sentence says what went wrong
-    is_well = True
+    colours = {"ok": "green", "off": "yellow", "wait": "yellow", "FIX": "red"}
+    states: dict[str, str] = {}
     for name, run in checks.items():
-        is_right, result = asyncio.run(outcome(run))
-        is_well &= is_right
-        mark = click.style("ok  ", fg="green") if is_right else click.style("FIX ", fg="red")
+        states[name], result = asyncio.run(outcome(run))
+        mark = click.style(f"{states[name]:4}", fg=colours[states[name]])
         click.echo(f"{mark} {name:10} {result}")
-    raise SystemExit(0 if is_well else 1)
+    is_broken = "FIX" in states.values()
+    raise SystemExit(1 if is_broken else NOT_RUNNING if states["service"] == "off" else 0)
 
 
 def _raise(error: Exception) -> str:

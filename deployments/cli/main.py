@@ -9,7 +9,9 @@ import click
 from antiphon.cli.account import keys
 from antiphon.cli.main import antiphon, main
 from antiphon.cli.service import OPERATORS as FOR_OPERATORS
+from antiphon.cli.service import local_finders
 from configs.load import load_yaml
+from configs.settings import local_service
 from deployments.cli.models import models
 
 OPERATORS, COMMANDS = load_yaml(
@@ -47,6 +49,7 @@ class ImportedCommand(click.Command):
 
 def add_commands(program: click.Group) -> None:
     """Add the operators' commands to `program`. Their `models` replaces the users' `models`."""
+    local_finders[:] = [local_service]
     program.add_command(models)
     for path, (source, purpose, example) in OPERATORS.items():
         where, _, name = path.rpartition(" ")

@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import socket
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from deployments.cluster.release import release
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 DASHBOARD_S = 30.0
+KEPT_SESSIONS = 5  # earlier sessions of Ray, 4 MB or more each, which Ray never deletes
 # A path of a local socket has at most 107 bytes, of which Ray needs 68 after RAY_TMPDIR:
 # "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
 # and does not quote the path of Python in a worker's shell command (`RuntimeEnvContext`).
@@ -67,7 +69,7 @@ def keep_private(data_dir: Path) -> None:
     Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
     them. They are therefore inside a folder of mode 700: RAY_TMPDIR, which is created if it is
     missing, or else a new folder in the system's temporary folder, to which the link `ray` in the
-    data folder points. Raises SettingsError.
+    data folder points. Old sessions of Ray in it are deleted. Raises SettingsError.
     """
     os.umask(0o077)
     link = data_dir / "ray"
@@ -87,6 +89,17 @@ def keep_private(data_dir: Path) -> None:
         link.symlink_to(folder)
     os.environ["RAY_TMPDIR"] = str(folder)
     link_paths(folder)
+    for session in sorted(folder.glob("ray/session_2*"))[:-KEPT_SESSIONS]:
+        if not _is_alive(session):
+            shutil.rmtree(session, ignore_errors=True)
+
+
+def _is_alive(session: Path) -> bool:
+    """Whether the raylet of a session of Ray runs, such as that of another service."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as raylet:
+        raylet.connect(f"{session}/sockets/raylet")
+        return True
+    return False
 
 
 def check_folder(folder: Path) -> None:

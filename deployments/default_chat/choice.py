@@ -9,8 +9,11 @@ from deployments.replicas.choice import best_here, by_memory, candidates
 from deployments.rollout.serve_config import Config, entries
 
 
-def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
+def resolved(
+    config: Config, running: dict[str, Any] | None = None, free: int | None = None
+) -> Config:
     """Return the configuration with each AUTO replaced by a model, and with the wanted model added.
+    A chat model is chosen by the memory that is `free` (bytes; by default, what is free now).
 
     Applications that are `running` keep the model that they want, unless CHAT_MODEL names another,
     since a new choice would count the memory of the running model as used. AUTO remains where no
@@ -30,8 +33,8 @@ def resolved(config: Config, running: dict[str, Any] | None = None) -> Config:
                 continue
             options: list[Any] = [user_config.get("wanted")]
             if entry["name"] in chats:
-                wanted = named if named != AUTO else before.get(entry["name"]) or by_memory()
-                options = candidates(wanted)
+                wanted = named if named != AUTO else before.get(entry["name"]) or by_memory(free)
+                options = candidates(wanted, free)
             if options[0] is not None:
                 user_config |= best_here(options)
     return config

@@ -17,8 +17,8 @@ PLACES = 8  # concurrent requests for which a replica has slots and caches, as i
 
 def conversation(request: GenerationRequest) -> str:
     """Return a key that all turns of a conversation share, and that differs between tenants. It is
-    a digest of the conversation's id, or else of the messages up to the first without the role
-    `system`."""
+    a digest of the conversation's id, or else of the messages up to and including the first whose
+    role is not `system`."""
     messages = request.messages
     first = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
     begin = [request.cache_key] if request.cache_key else [m.content for m in messages[: first + 1]]

@@ -376,7 +376,7 @@ class HttpConnection(HttpToolsProtocol):
         sent = self._unsent - unsent
         self._waited_s += config.send_timeout_s
         is_slow = sent < config.send_bytes_per_s * config.send_timeout_s
-        # If the event loop itself was late, as in a stopped process, it could not have sent either.
+        # A late event loop, as in a stopped process, is not the reader's fault: it could not send.
         if self.loop.time() < due + config.send_timeout_s / 2 and (
             is_slow or self._waited_s > config.send_total_s
         ):

@@ -36,18 +36,20 @@ def chosen() -> str:
     return by_memory() if named == AUTO else named
 
 
-def by_memory() -> str:
-    """Return the best model of `configs/default_chat.yaml` for which enough memory is free."""
+def by_memory(free: int | None = None) -> str:
+    """Return the best model of `configs/default_chat.yaml` for which enough memory is `free`
+    (bytes; by default, what is free now)."""
     options = load_yaml(DefaultChatConfig, "default_chat")
-    free_gb = free_bytes() / GB
+    free_gb = (free_bytes() if free is None else free) / GB
     fitting = (option.model for option in options.models if options.fits(option, free_gb))
     return next(fitting, options.models[-1].model)
 
 
-def candidates(wanted: str) -> list[str]:
-    """Return the model, and those that may answer until it can, the best first."""
+def candidates(wanted: str, free: int | None = None) -> list[str]:
+    """Return the model, and those that may answer until it can, the best first. If it is not one of
+    `configs/default_chat.yaml`, they need no more memory than is `free`, as in `by_memory`."""
     options = [option.model for option in load_yaml(DefaultChatConfig, "default_chat").models]
-    return [wanted, *options[options.index(wanted if wanted in options else by_memory()) :]]
+    return [wanted, *options[options.index(wanted if wanted in options else by_memory(free)) :]]
 
 
 def is_here(model: str) -> bool:

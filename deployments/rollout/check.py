@@ -115,7 +115,7 @@ def option_problems(config: Config) -> list[str]:
         gpus = options.get("num_gpus") if isinstance(options, dict) else None
         if isinstance(gpus, float) and gpus > 1 and not gpus.is_integer():
             problems.append(
-                f"{path}.ray_actor_options.num_gpus is {gpus}, but above 1 must be a whole number"
+                f"{path}.ray_actor_options.num_gpus is {gpus}, but a number above 1 must be whole"
             )
     return problems or _problems_of(_reader(ServeDeploySchema), config)
 

@@ -36,8 +36,8 @@ from models.weights.store import WeightStore
 TIMEOUT_S = 600.0  # a large model on a GPU loads for minutes
 POLL_S = 0.5
 GIB, GB = 1 << 30, 10**9
-# With the weights, these two estimate 3.5 GB for serve_config.yaml with the smallest chat model of
-# `auto`, and 4.5 GB with the largest. Measured after every model was used: 3.7 and 4.5 GB.
+# Memory of Ray, and of a replica without weights. With the smallest chat model of `auto`, these
+# estimate 3.5 GB for serve_config.yaml, and 4.5 GB with the largest. After use: 3.7 and 4.5 GB.
 RAY_BYTES = 1_600_000_000
 REPLICA_BYTES = 200_000_000
 ANSWER_S = 15.0

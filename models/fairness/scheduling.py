@@ -18,7 +18,7 @@ from models.fairness.turns import TurnOrder
 T = TypeVar("T")
 R = TypeVar("R")  # a scheduler's record of running work
 
-# While a request has less time left than this, its owner's requests with over twice as much wait.
+# Requests with over twice this time left wait while another of their owner has less than this.
 TIGHT_S = 1.0
 
 

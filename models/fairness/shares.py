@@ -55,10 +55,10 @@ class RecentOwners:
 class WorkspaceShares:
     """What each workspace holds of a capacity, and whether it may take more.
 
-    A workspace gets at most half of the capacity. What another holds counts only up to a half, as
-    it may have taken more while it was alone; and only up to a quarter if the requesting workspace
-    would hold a quarter at most, so that two flooding workspaces do not keep a third out. In all,
-    one and a half times the capacity may be held."""
+    A workspace may take up to half of the capacity, if the sum of what all hold leaves room. The
+    sum counts a workspace up to a half, since it may have taken more while it was alone, or up to
+    a quarter if the requesting workspace would hold no more than that, so that two flooding
+    workspaces do not keep a third out. In all, one and a half times the capacity may be held."""
 
     def __init__(self) -> None:
         self._held: Counter[int] = Counter()  # only workspaces that hold something

@@ -163,8 +163,8 @@ class LoopDetector:
     """Detector of degenerate repetition, of the last 1 to MOST characters of an answer."""
 
     MOST = 300
-    LEAST = 80  # repeated characters
-    TIMES = 4  # the same text
+    LEAST = 80  # characters that have to recur
+    TIMES = 4  # occurrences of a text that make a loop
     EVERY = 16  # new characters between checks
 
     def __init__(self) -> None:

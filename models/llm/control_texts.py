@@ -37,7 +37,7 @@ class ControlTexts:
         """Returns the same JSON value with all control texts broken, also those in keys."""
         result: Any = value
         if isinstance(value, str):
-            for form in _FORMS:  # one by one, since a control text may be within the other form
+            for form in _FORMS:  # in turn: a match of one form may hide a text of the other
                 result = form.sub(self._break_if_control, result)
             result = self._unusual.sub(_break, result)
         elif isinstance(value, dict):

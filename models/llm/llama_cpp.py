@@ -334,7 +334,7 @@ class LlamaCppEngine(ChatEngine):
             try:
                 answer(body, push_or_pause)
             except (RuntimeError, ValueError) as error:
-                # Of its JSON parser or the template, before the first chunk.
+                # An error of its JSON parser or of the template, before the first chunk.
                 reason = str(error).rpartition("Jinja Exception: ")[2]
                 raise InvalidEngineRequest(f"the model refuses the messages: {reason}") from error
             finally:

@@ -13,10 +13,10 @@ from models.llm.base import GenerationRequest
 # get more than a token per batch.
 LONG_CHARS = 1000
 NEW_S = 2.0  # how long a stream of another tenant counts as new, after its prompt
-# A long prompt pauses for other tenants in proportion to its work and that of cancelled long
-# prompts before it: this many times as long for a new stream, and as long for an older one. Without
-# pauses for new streams, clients that left after 2 s kept another's chat waiting for 18 s. Without
-# pauses for older ones, each token of a chat waited for a batch of 4 s on busy cores.
+# A long prompt pauses for other tenants: for an older stream as long as it and the cancelled long
+# prompts before it worked, for a new stream PAUSES times as long. Without pauses for new streams,
+# clients that left after 2 s kept another's chat waiting for 18 s. Without pauses for older ones,
+# each token of a chat waited for a batch of 4 s on busy cores.
 PAUSES = 2.0
 MOST_OWED_S = 10.0
 _POLL_S = 0.02

@@ -51,7 +51,7 @@ class TranscriptionRequest:
     language: str | None = None  # ISO 639-1 code; None detects
     languages: tuple[str, ...] = ()  # when not empty, detection chooses among these
     prior: Mapping[str, float] = field(default_factory=dict)  # odds; 1 for any other language
-    # The caller's, with the prompt of this stretch; `words` is set if word times are needed.
+    # The caller's options, with the prompt of this stretch; `words` is set if times are needed.
     options: RecognitionOptions = RecognitionOptions()
     beam_size: int = 1  # width of the beam in the decoding profile
     urgency: int = FINAL
@@ -97,15 +97,19 @@ class Segment:
     words: tuple[Word, ...] = ()
 
     def shifted(self, seconds: float) -> "Segment":
-        """Copies the segment with `seconds` added to its times."""
-        start, end = self.start + seconds, self.end + seconds
+        """Copies the segment with `seconds` added to its times, which begin at zero."""
+        start, end = max(0.0, self.start + seconds), max(0.0, self.end + seconds)
         return replace(self, start=start, end=end, words=shifted(self.words, seconds))
 
 
 def shifted(words: Sequence[Word], seconds: float) -> tuple[Word, ...]:
-    """Copies words with `seconds` added to their times."""
+    """Copies words with `seconds` added to their times, which begin at zero."""
     return tuple(
-        replace(word, start=round(word.start + seconds, 2), end=round(word.end + seconds, 2))
+        replace(
+            word,
+            start=round(max(0.0, word.start + seconds), 2),
+            end=round(max(0.0, word.end + seconds), 2),
+        )
         for word in words
     )
 

@@ -1,5 +1,6 @@
 """Silero's voice activity detector (https://github.com/snakers4/silero-vad): 32 ms frames."""
 
+from copy import copy
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from models.weights.store import WeightStore
 
 FRAME_SAMPLES = 512
 CONTEXT_SAMPLES = 64  # end of the previous frame, another input of the network
+REST_FRAMES = 4  # frames of silence before every signal
 
 
 class SileroEngine(VADEngine):
@@ -23,10 +25,14 @@ class SileroEngine(VADEngine):
     capabilities = VADCapabilities(frame_samples=FRAME_SAMPLES)
 
     def __init__(self, config: SileroConfig, weights: WeightStore) -> None:
-        self._session = open_session(_network(), threads=1)  # a frame is too small for more
+        session = open_session(_network(), threads=1)  # a frame is too small for more
+        # From its blank state, the network misses speech with which a signal begins: of 300 digits
+        # cut closely, it found 284, and all of them after frames of silence.
+        self._rested = SileroStream(session)
+        self._rested.accept_many(np.zeros((REST_FRAMES, FRAME_SAMPLES), np.float32))
 
     def start_stream(self) -> "SileroStream":
-        return SileroStream(self._session)
+        return copy(self._rested)
 
 
 class SileroStream:

@@ -1,8 +1,8 @@
 """Resemble's Perth watermark (https://github.com/resemble-ai/Perth), without its library.
 
-Its networks change the spectrum below 2 kHz, here at any sample rate, since frames have a duration
-in seconds: the published code resamples to 32 kHz, where they have 2048 samples. In a stream each
-frame is changed once, with a short look-ahead, so that there are no artefacts between pieces.
+Its networks change the spectrum below 2 kHz. The published code resamples to 32 kHz, where a frame
+has 2048 samples; here, a frame has the same duration at any sample rate. In a stream each frame is
+changed once, with a short look-ahead, so that there are no artefacts between pieces.
 """
 
 from collections.abc import Iterator

@@ -210,7 +210,7 @@ def _convert(store: WeightStore, name: str) -> None:
 def _fetch_file(
     artefact: Artefact, owner: str, name: str, blob: Path, downloads: Downloads
 ) -> None:
-    """Store the file `name` of the artefact, which the catalogue names `owner`, as `blob`."""
+    """Store the file `name` of the artefact named `owner` as `blob`."""
     file = artefact.files[name]
     label = f"{name!r} of {owner!r}"
     failures: list[str] = []

@@ -48,8 +48,8 @@ class Downloads:
     def check_room(
         self, files: Iterable[WeightFile], reserve_bytes: int = 0, *, in_packages: bool = False
     ) -> None:
-        """Check that the disk has room for the rest of the files, twice if they are `in_packages`,
-        beside the reserve. Raises WeightsMissing."""
+        """Check that the disk has room for the rest of the files beside the reserve, and also for
+        their archives if they are `in_packages`. Raises WeightsMissing."""
         distinct = {file.identity: file for file in files}.values()
         need = sum(file.size_bytes - size_bytes(self.partial_path(file)) for file in distinct)
         if in_packages:

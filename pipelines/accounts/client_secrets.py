@@ -59,9 +59,9 @@ class ClientSecrets:
         *,
         single_use: bool = False,
     ) -> NewClientSecret:
-        """Creates a secret with some `scopes` of the principal, for sessions with a configuration;
-        without a configuration, a browser token, of which a `single_use` one ends at its use. It
-        lasts no longer than the key that makes it. Raises InvalidRequest for more than
+        """Creates a client secret for sessions with a `configuration`, or a browser token if that
+        is None; a `single_use` token ends when it is used. It has some `scopes` of the principal,
+        and lasts no longer than the key that makes it. Raises InvalidRequest for more than
         MAX_CONFIGURATION_BYTES, TooManyClientSecrets, Unauthorized when the workspace or login
         session is gone, or DatabaseUnavailable."""
         data = json.dumps(configuration, ensure_ascii=False).encode()

@@ -26,8 +26,8 @@ async def check_secret_fingerprints(
     rotated: bool = False,
 ) -> None:
     """Checks the secrets against the fingerprints that the first process stored, or replaces these
-    if `accept`. Later processes add the fingerprint of each list's first key, unless `record` is
-    false.
+    if `accept`. Later processes add the fingerprint of the first key of each variable, unless
+    `record` is false.
     Fingerprints of older data keys remain, and these keys have to be present, until all data is
     `rotated` to the first key. `store` is the mark of the store of files, None when it does not
     answer. Raises SettingsError, which names the variables, or DatabaseUnavailable."""
@@ -35,8 +35,8 @@ async def check_secret_fingerprints(
     if store is not None:
         marks[STORE] = [store.encode()]
     if not accept:
-        # Only reads where there is nothing to store: as with migrations, a job's process may get no
-        # core while it keeps the database's lock.
+        # If all is stored, nothing is written: a job's process, which runs only on idle cores, may
+        # keep the database's lock for long.
         stored = await database.read(stored_fingerprints)
         _refuse(differing(marks, stored))
         is_stored = all(

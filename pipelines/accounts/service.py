@@ -232,7 +232,7 @@ class Accounts:
         )
         self.authenticator.forget_workspace(principal.workspace_id)
         if speech_history_days is not None:
-            with suppress(DatabaseUnavailable):  # housekeeping deletes the rest; none is listed
+            with suppress(DatabaseUnavailable):  # housekeeping deletes the rest; lists omit it
                 for _ in range(MAX_ROUNDS):
                     if not await self._database.run(delete_old_items, utc_now(), workspace.id):
                         break

@@ -55,7 +55,7 @@ class ClauseSplitter:
 
     def take(self, urgency: Urgency, *, letters_per_s: float = math.inf) -> str:
         """Returns the next piece that can be spoken, or "". `letters_per_s` is the rate at which
-        the answer grows. When a first piece has been heard, FOLLOWING more letters are there."""
+        the answer grows: a first piece waits until FOLLOWING more letters will follow in time."""
         sentence = finished(self._rest, self._language)
         if self._is_first:
             ends = chain((sentence,), self._clause_ends(Urgency.SOON))

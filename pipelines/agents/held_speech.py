@@ -20,7 +20,7 @@ HELD_CHARACTERS = 1000  # about 70 s of speech, which few answers exceed
 
 @dataclass(eq=False, repr=False)
 class HeldSpeech(PaidSynthesis):
-    """The synthesis of one answer, of which the text counted by `count_sent` is charged. The texts
+    """The synthesis of one answer, of which the text counted by `set_sent` is charged. The texts
     of the answer have no charges and webhook events of their own: the session has them."""
 
     workspace_id: int
@@ -58,7 +58,7 @@ class HeldSpeech(PaidSynthesis):
         charge = await self.billing.hold(self.workspace_id, "tts", characters, self.payer)
         self.charges.append(await self._stack.enter_async_context(charge))
 
-    def count_sent(self, characters: int) -> None:
+    def set_sent(self, characters: int) -> None:
         """Sets the number of characters whose speech was sent so far."""
         self.sent = characters
         left = characters
@@ -85,6 +85,6 @@ async def hold_speech(
         held = HeldSpeech(**vars(synthesis), workspace_id=workspace_id, payer=payer, _stack=charges)
         await held.hold(HELD_CHARACTERS)
         yield held
-        held.count_sent(held.spoken)  # the silence at the end of a text is sent, too
+        held.set_sent(held.spoken)  # the silence at the end of a text is sent, too
         for charge in held.charges:
             await charge.capture_delivered(charge.used)

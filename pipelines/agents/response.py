@@ -118,7 +118,7 @@ class Answer:
     async def pieces(self) -> AsyncGenerator[AnswerPiece, None]:
         """Yields the answer at the pace of its playback. When the generator ends or is closed, the
         speech that the caller has taken and all generated text are charged. If the service stops,
-        only the text that was taken is. Raises EngineError, PipelineError or DatabaseError."""
+        text not taken is not charged. Raises EngineError, PipelineError or DatabaseError."""
         self._tasks.start(self._read(), "read the answer")
         try:
             while (piece := await self._pieces.get()) is not None:
@@ -133,7 +133,7 @@ class Answer:
                     if not self._is_whole:
                         self._completion.deliver(self._sent)
                         if self._credit is not None:
-                            self._credit.count_sent(piece.characters)
+                            self._credit.set_sent(piece.characters)
                 yield piece
             self._completion.deliver(math.inf)
         finally:

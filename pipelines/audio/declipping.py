@@ -17,7 +17,8 @@ FRAME = 512  # samples, half of which overlap the next frame
 HOP = FRAME // 2
 ITERATIONS = 3  # the predictor and the samples are estimated in turn
 AT_PEAK = 0.98  # share of the peak; samples above it count as clipped
-BELOW_PEAK = 0.96  # share of the peak; a pure tone has 2.4 samples above AT_PEAK per sample between
+# Share of the peak. A pure tone has 2.4 times as many samples above AT_PEAK as between the two.
+BELOW_PEAK = 0.96
 MANY = 4.0  # ratio of samples above AT_PEAK to those just below, in a clipped signal
 LEAST_SHARE = 0.001  # least share of clipped samples in clipped speech
 LONGEST_RUN = 300  # samples; a longer run is not a peak of speech
@@ -100,7 +101,7 @@ def _predicted(
     lost = np.flatnonzero(is_lost)
     if not 0 < len(lost) <= MOST_CLIPPED * FRAME:
         return bowed
-    # The equations of the lost samples are a band: those more than ORDER apart do not touch.
+    # The equations form a band matrix: lost samples more than ORDER apart share no equation.
     after = np.minimum(np.arange(ORDER + 1)[:, None] + np.arange(len(lost)), len(lost) - 1)
     distances = lost[after] - lost
     kept = np.where(is_lost, 0.0, bowed)

@@ -38,7 +38,7 @@ _BLOCK_STEPS = 4
 _GATE_LUFS = -70.0
 _RELATIVE_GATE_LU = -10.0
 _BIN_LU = 0.1
-_BINS = 800  # from the gate to +10 LUFS
+_BINS = 800  # bins of loudness, from the gate to +10 LUFS
 
 _DEFAULT_LUFS = -23.0  # assumed for a voice that was never measured: typical of engines
 _DEFAULT_WEIGHT_S = 0.3

@@ -24,7 +24,7 @@ OVER_NOISE = 4.0  # ratio to the noise from which a frame is a sound
 NOISE_RISE = 10 ** (10 * 0.032 / 20)  # per frame: louder noise counts as noise after some seconds
 FALL = 10 ** (-6 * 0.032 / 20)  # per frame: after a click, or as a speaker moves away
 OFFSET_SHARE = 0.03  # weight of a new frame in the mean
-SMALL_OFFSET = 5e-3  # smaller ones stay in loud speech: a frame that cuts a period has one, too
+SMALL_OFFSET = 5e-3  # smaller ones stay in loud speech: a period cut by a frame gives one, too
 # Frames of sound before a stream is amplified: Whisper heard words in the noise of soft beginnings.
 FIRST_SOUNDS = 10
 
@@ -97,8 +97,8 @@ class Leveller:
 
 def levelled(pcm: Pcm) -> tuple[Pcm, bool]:
     """Remove the offset of a whole signal, float32 [n] at 16 kHz, and amplify it by a single gain.
-    Also returns whether the signal is below QUIET. If nothing changes, it is the same array: files
-    are mapped, and a copy of an hour would be 230 MB."""
+    Also returns whether the signal is below QUIET. If nothing changes, returns the same array:
+    files are mapped, and a copy of an hour would be 230 MB."""
     levels = np.concatenate([np.zeros(1), *(frames.std(axis=1) for _, frames in _blocks(pcm))])
     audible = levels[levels > NOISE]
     sounds = audible[audible > OVER_NOISE * np.percentile(audible, 10)] if len(audible) else audible

@@ -1,5 +1,5 @@
 """Measures of a recording: signal-to-noise ratio, level, clipping, treble and pitch. The pitch is
-by autocorrelation normalised by that of the window (Boersma 1993)."""
+found by autocorrelation, normalised by that of the window (Boersma 1993)."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,6 +1,6 @@
 """Speech segments of a recording: voice activity with hysteresis, cut to what an engine takes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class SpeechSegment:
 
     start: int
     end: int
+    peak: float = field(default=1.0, compare=False)  # highest probability of speech in it
 
 
 def find_speech_segments(
@@ -48,7 +49,11 @@ def find_speech_segments(
         else:
             packed.append((max(start, packed[-1][1] if packed else 0), end))
     return [
-        SpeechSegment(start * frame_samples, min(end * frame_samples, samples))
+        SpeechSegment(
+            start * frame_samples,
+            min(end * frame_samples, samples),
+            float(probabilities[start:end].max()),
+        )
         for start, end in packed
     ]
 

@@ -57,7 +57,7 @@ class Watermarker:
         self._threads = DeadlineScheduler(1, "verify")
 
     def choose(self, *, custom_voice: bool) -> Watermark | None:
-        """Chooses the watermark of speech in such a voice; None when it is not marked."""
+        """Chooses the watermark for speech in a custom or other voice; None if it is not marked."""
         is_marked = self._of == "all" or (self._of == "clones" and custom_voice)
         return self._watermark if is_marked else None
 

@@ -37,8 +37,8 @@ def customers(
     *,
     free_workspace_id: int | None = None,
 ) -> list[Customer]:
-    """Lists workspaces with their owners, selected as by `list_users`. The plan of the owner of a
-    service alone on its machine is `OWNER_PLAN`, whatever is stored."""
+    """Lists workspaces with their owners, selected as by `list_users`. A service for its
+    owner alone shows the plan of `free_workspace_id` as `OWNER_PLAN`, whatever is stored."""
     return [
         Customer(
             str(workspace.id),

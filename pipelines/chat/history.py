@@ -61,7 +61,8 @@ class ChatHistory:
 
     async def check(self, workspace_id: int, chat_id: UUID | None, *, saves: bool) -> None:
         """Checks that a turn may begin, without reading messages. Raises ChatNotFound; for a turn
-        to be saved, InvalidRequest when the chat is full, PlanRequired when the workspace is."""
+        to be saved, InvalidRequest when the chat is full, and PlanRequired or StorageLimit when the
+        workspace is."""
         if chat_id is None and not saves:
             return
         room_mb = await self._database.read(self._room_mb, workspace_id, chat_id, saves)

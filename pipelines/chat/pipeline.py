@@ -281,7 +281,8 @@ class ChatPipeline:
 
     async def start(self, request: ChatRequest) -> Completion:
         """Starts an answer and waits for its first piece. Raises ModelNotFound, ChatNotFound,
-        InvalidRequest, PlanRequired, InsufficientCredit, DatabaseUnavailable or EngineError."""
+        InvalidRequest, PlanRequired, StorageLimit, InsufficientCredit, DatabaseUnavailable or
+        EngineError."""
         chain, earlier = await self.check(request)
         if masks := request.redaction:
             request, earlier = await asyncio.to_thread(_redacted, request, masks, earlier)

@@ -50,8 +50,8 @@ class Dictionary:
         """Number of characters at the end of a growing text that may still become a match."""
 
     def protected(self, text: str) -> list[Protected]:
-        """Finds what no other step may change: the terms, their plurals outside of
-        terms, and replacements with capitals that `text` spells in exactly this way."""
+        """Finds what no other step may change: terms and, outside of them, their plurals and the
+        replacements with capitals that `text` already spells in this way."""
         held: list[Protected] = []
         for keeps in (False, True):
             spans = self._spans(text, held, 0, len(text), keeps=keeps)

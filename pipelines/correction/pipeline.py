@@ -70,7 +70,7 @@ class CorrectionPipeline:
 
     async def start(self, request: CorrectionRequest) -> CorrectedCompletion:
         """Waits for the first piece. Raises ModelNotFound, ChatNotFound, InvalidRequest,
-        PlanRequired, InsufficientCredit, DatabaseUnavailable or EngineError."""
+        PlanRequired, StorageLimit, InsufficientCredit, DatabaseUnavailable or EngineError."""
         owner = request.workspace_id
         rules = await self._in_thread(owner, self._rules)
         helper, reason = await self._choose(request)

@@ -211,7 +211,7 @@ class CorrectionRules:
             if word.lower() != word and not begins_sentence(text, start):
                 continue
             if "-" in (text[start - 1 : start], text[end : end + 1]):
-                continue  # "ten-hour" means something else than "hour"
+                continue  # "ten-hour" means something other than "hour"
             swap = self._speller.swap(word.lower(), words.neighbours(index))
             if swap is not None:
                 yield Edit(start, end, like(word, swap), "spelling")

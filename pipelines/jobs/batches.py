@@ -25,8 +25,8 @@ from pipelines.tasks import retry
 AnswerLine: TypeAlias = Callable[
     [str, bytes, int, Operation], Coroutine[Any, Any, tuple[bytes, bool]]
 ]
-"""Answers (endpoint, line, workspace id, payer): the result line, and False for an error. Raises
-failures of the service that may pass."""
+"""Answers a line, given as (endpoint, line, workspace id, payer). Returns the result line, and
+False for an error. Raises failures of the service that may pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ async def chapter_voices(
 
     def voice_of(language: str) -> AvailableVoice:
         # A voice that also speaks the language would do so with the accent of its own.
-        if is_named or language not in codes or language == usual.language:
+        is_unknown = language not in codes and directory.is_complete
+        if is_named or is_unknown or language == usual.language:
             return usual
         return directory.default(language, offered)
 

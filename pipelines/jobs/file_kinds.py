@@ -87,7 +87,7 @@ def is_text(data: bytes) -> bool:
 
 
 def check_recording(path: Path) -> None:
-    """Refuse a file that is no recording by its first bytes. Blocking. Raises InvalidRequest."""
+    """Refuse a file whose first bytes show no recording. Blocking. Raises InvalidRequest."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     kind = file_kind(head)

@@ -77,7 +77,7 @@ class Jobs(JobQueue):
         is_requested: bool = False,
     ) -> None:
         """Checks storage and credit for a job of at least `units`, before a body is received.
-        Raises PlanRequired, InvalidRequest or InsufficientCredit."""
+        Raises PlanRequired, StorageLimit, InvalidRequest or InsufficientCredit."""
         owner = principal.workspace_id
         await self._database.read(self._check_plan, owner, is_requested)
         await self._billing.check_credit(owner, SERVICES[kind], units, operation)
@@ -103,7 +103,7 @@ class Jobs(JobQueue):
         `request` is kept as long as the job (`requested`); a workspace may have more unfinished
         jobs with a request than without. `callback` gets the end of the job. `details` are shown in
         lists. A request with an Idempotency-Key that runs again gets the same job. Raises
-        PlanRequired, InvalidRequest or StorageUnavailable."""
+        PlanRequired, StorageLimit, InvalidRequest or StorageUnavailable."""
         owner = principal.workspace_id
         job = Job(
             id=operation.new_id("job"),
@@ -144,7 +144,7 @@ class Jobs(JobQueue):
 
     async def keep_part(self, principal: Principal, job_id: UUID, number: int, path: Path) -> Job:
         """Stores or replaces a part of a recording; the last missing part queues the job. Raises
-        NotFound, InvalidRequest or StorageUnavailable."""
+        NotFound, InvalidRequest, StorageLimit or StorageUnavailable."""
         stored = await self._store(principal.workspace_id, {"part": path})
 
         def keep(session: Session, job: Job) -> None:
@@ -259,7 +259,8 @@ class Jobs(JobQueue):
         return requested
 
     async def begin_batch(self, principal: Principal, job_id: UUID, options: bytes) -> Job:
-        """Starts the batch of a file. Raises NotFound, or InvalidRequest if it has one already."""
+        """Starts the batch of a file. Raises NotFound, InvalidRequest if it has one already, or as
+        `Files.put`."""
         stored = await self._store(principal.workspace_id, {"options": options})
 
         def begin(session: Session, job: Job) -> None:

@@ -73,6 +73,7 @@ def joined(results: Sequence[bytes]) -> FileTranscript:
         segments=segments,
         utterances=tuple(chain.from_iterable(utterances)) if utterances else None,
         is_quiet=bool(windows) and all(window.is_quiet for window in windows),
+        unlike=next((window.unlike for window in windows if window.unlike), None),
     )
 
 

@@ -101,7 +101,7 @@ class Windows:
         self._put(key, _Window(used, now + left_s, reset_at))
 
     def _put(self, key: str, window: _Window) -> None:
-        self._windows.pop(key, None)  # so that the dict stays ordered by the start of the windows
+        self._windows.pop(key, None)  # moves the key to the end: the first keys are dropped
         if len(self._windows) >= MAX_WINDOWS:
             del self._windows[next(iter(self._windows))]
         self._windows[key] = window
@@ -197,7 +197,7 @@ class SharedLimits:
     _failures_in_a_row: int = 0
     _waiting: list[tuple[Hit, asyncio.Future[RateWindow]]] = field(default_factory=list)
     _asking: asyncio.Task[None] | None = None
-    _decided: list[Hit] = field(default_factory=list)  # locally, and not yet reported
+    _decided: list[Hit] = field(default_factory=list)  # hits decided locally, and not reported yet
     _renewing: asyncio.Task[None] | None = None
     _tasks: TaskSet = field(default_factory=TaskSet)
     _held: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))

@@ -21,8 +21,8 @@ Rows = Sequence[tuple[Any, ...]]
 
 def move_database(source_url: str, target_url: str) -> str:
     """Copy each row into a database without data, while nothing else uses the source, which stays
-    unchanged; return the number of rows, in words. Digests of the rows and sums of the ledger are
-    compared before the only transaction on the target commits: a killed move has left no row.
+    unchanged; return a sentence with the number of rows. Digests of the rows and sums of the ledger
+    are compared before the only transaction on the target commits: a killed move has left no row.
     Raises ValueError, DatabaseError, or the databases' errors."""
     if not source_url.startswith("sqlite") or target_url.startswith("sqlite"):
         raise ValueError("DATABASE_URL must be of SQLite, and NEW_DATABASE_URL of PostgreSQL")
@@ -51,7 +51,7 @@ def _wrong_accounts(database: Connection) -> set[str]:
 def _check_empty(target: Connection) -> None:
     names = set(inspect(target).get_table_names()) - {"alembic_version", FILLED}
     if foreign := names - metadata.tables.keys():
-        raise ValueError(f"NEW_DATABASE_URL: has the table {min(foreign)!r} of something else")
+        raise ValueError(f"NEW_DATABASE_URL: table {min(foreign)!r} is not of this service")
     for name in sorted(names):
         if target.execute(select(text("1")).select_from(text(name)).limit(1)).first():
             raise ValueError(f"NEW_DATABASE_URL: there are rows already, in {name!r}")
@@ -65,8 +65,8 @@ def _alone(url: str) -> Iterator[Connection]:
     @event.listens_for(engine, "connect")
     def lock(connection: Any, _record: object) -> None:
         connection.isolation_level = None
-        # In this mode, chosen before the first access, a connection that only has the file open
-        # is in the way too.
+        # If this mode is set before the first access, even a connection that only has the file
+        # open prevents the lock.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
 

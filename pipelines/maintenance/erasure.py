@@ -37,25 +37,33 @@ class AccountErasure:
             raise InsufficientScope(
                 "an account is erased by its owner's token or a key with every scope"
             )
-        for voice in await self.database.run(erase_rows, principal):
+        workspace_id = principal.workspace_id
+        for voice in await self.database.run(
+            erase_rows, workspace_id, principal.user_id, principal.actor
+        ):
             self.voices.forget(voice.id, voice.pack_digest)
-        self.authenticator.forget_workspace(principal.workspace_id)
-        try:
-            await self.files.delete_expired()
-            await self.database.forget_deleted()
-        except StorageUnavailable:  # housekeeping tries again
-            logger.warning("erased_files_not_deleted", extra={"workspace": principal.workspace_id})
+        self.authenticator.forget_workspace(workspace_id)
+        await delete_erased(self.database, self.files, workspace_id)
 
 
-def erase_rows(session: Session, principal: Principal) -> list[Voice]:
-    """Deletes the rows; returns the voices that were ready, whose packs engines may still hold."""
-    workspace_id = principal.workspace_id
+async def delete_erased(database: Database, files: Files, workspace_id: int) -> None:
+    """Deletes what the rows that are erased have left on disks. Raises DatabaseUnavailable."""
+    try:
+        await files.delete_expired()
+        await database.forget_deleted()
+    except StorageUnavailable:  # housekeeping tries again
+        logger.warning("erased_files_not_deleted", extra={"workspace": workspace_id})
+
+
+def erase_rows(session: Session, workspace_id: int, user_id: int, actor: str) -> list[Voice]:
+    """Deletes the rows; returns the voices that were ready, whose packs engines may still hold.
+    `actor` is that of the audit log. Raises Unauthorized when the account is gone."""
     lock_workspace(session, workspace_id)  # no voice is added from here on
     unfinished = unfinished_operations(session, workspace_id)  # before the rows are deleted
     ready = ready_voices(session, workspace_id)
-    if not delete_user(session, principal.user_id):
+    if not delete_user(session, user_id):
         raise Unauthorized(UNAUTHORIZED)
     expire_files(session, workspace_id, utc_now())
     release_named(session, unfinished)
-    audit(session, workspace_id, "account.erased", principal.actor, str(workspace_id), {})
+    audit(session, workspace_id, "account.erased", actor, str(workspace_id), {})
     return ready

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 Chore = Callable[[], Awaitable[int]]  # changes some rows or files, and returns how many
 
-DAYS_CHECKED_EVERY_S = 3600.0  # data kept for days is many rows to check
+DAYS_CHECKED_EVERY_S = 3600.0  # data that is kept for days has many rows
 MAX_ROUNDS = 100  # batches of one chore in one run; the others follow in the next run
 
 

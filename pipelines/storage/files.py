@@ -40,12 +40,12 @@ Content: TypeAlias = bytes | TemporaryFile | Path
 PIECE_BYTES = 256 * 1024
 """Files are encrypted piece by piece, so that a range decrypts only the pieces it touches."""
 
-UNFINISHED = timedelta(hours=1)  # after which an incompletely written file is deleted
+UNFINISHED = timedelta(hours=1)  # age at which an incompletely written file is deleted
 BATCH = 200
 FAILURES_IN_A_ROW = 3  # failed deletions after which the store counts as down
 STORE_THREADS = 8  # own threads, so that a store that hangs does not take those of the event loop
 ANSWER_S = 30.0  # longest wait for a piece of a file
-SLOWEST_BYTES_PER_S = 2**20  # of a whole file; a slower store counts as down
+SLOWEST_BYTES_PER_S = 2**20  # least pace of a whole file; a slower store counts as down
 DRAFT = ".new"
 PROBE = ".probe-"
 MARK = ".store"

@@ -37,7 +37,7 @@ class SessionOptions:
     utterance_end_ms: int = 500
     interim_ms: int | Callable[[], int] | None = None  # None: no interims
     owner: str = ""  # the tenant
-    turns: TurnPolicy | None = None  # for a voice agent, with its events; replaces utterance_end
+    turns: TurnPolicy | None = None  # for a voice agent; replaces utterance_end_ms, and adds events
     speakers: SpeakerOptions | None = None  # finals get their speakers
     # For an agent: what a short sound in a language may say; asked when the sound is decoded.
     expected_sounds: Callable[[str], str | None] | None = None

@@ -66,13 +66,18 @@ from pipelines.text.usual_language import FALLBACK_LANGUAGE, UsualLanguages
 
 # Shortest and longest clip of a known speaker, including the padding of encoders.
 CLIP_S = 2.0, 10.05
-FIRST_SEGMENTS = 4  # segments of which the first that is long enough shows the language
-ENOUGH_S = 4
+OTHER_LANGUAGE_WARNING = "speech in another language than {!r} was recognised in that language"
+FIRST_SEGMENTS = 4  # segments, one of which shows the language
+ENOUGH_S = 4  # the first of about this length or more is chosen, else the longest
 IN_FLIGHT = 2  # concurrent calls of one file to the engine; other segments wait here
 MIN_FILTER_SAMPLES = 64  # a filter needs some signal to settle in
 FILTER_BLOCK = 1 << 18  # samples
 TRANSLATION = "en"  # target language of translations
 LONGER = "; POST /jobs/transcriptions takes longer recordings"
+# A text is dropped where its sound is below such a probability of speech, and the text below such a
+# log probability. Measured on 300 spoken digits, which lose one right text, and on 356 sounds
+# without speech, of which 2 instead of 8 have a text.
+LEAST_LIKELY = ((0.75, -0.4), (0.82, -0.85))
 BESIDE_S = 0.1  # part of a pause that the word beside it keeps, as speech is detected a little late
 
 
@@ -96,10 +101,14 @@ class FileTranscript:
     segments: tuple[Segment, ...]
     utterances: tuple[SpeakerUtterance, ...] | None = None  # when speakers were requested
     is_quiet: bool = False  # the whole file is, so that words may be missing
+    unlike: str | None = None  # given language, where some of the speech is surely in another
 
     @property
     def warnings(self) -> list[str]:
-        return [QUIET_WARNING] if self.is_quiet else []
+        warnings = [QUIET_WARNING] if self.is_quiet else []
+        if self.unlike is not None:
+            warnings.append(OTHER_LANGUAGE_WARNING.format(self.unlike))
+        return warnings
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -242,12 +251,15 @@ class TranscriptionPipeline:
             [decoding] = [step async for step in steps if step is not None]
         recognised: list[HeardSegment] = []
         spoken: Counter[str] = Counter()  # samples in each language
+        unlike = None
         growing = None
         redaction = options.redaction
         places = [np.zeros((0, 2))]
         embeddings = [np.zeros((0, EMBEDDING_SIZE), np.float32)]
         async with aclosing(decoding.transcripts()) as transcripts:
             async for span, transcript in transcripts:
+                if transcript.language != (options.language or transcript.language):
+                    unlike = options.language
                 language = TRANSLATION if options.translate else transcript.language
                 start_s, end_s = span.start / STT_SAMPLE_RATE, span.end / STT_SAMPLE_RATE
                 segments = [(language, segment.shifted(start_s)) for segment in transcript.segments]
@@ -288,6 +300,7 @@ class TranscriptionPipeline:
             segments=final_segments,
             utterances=utterances,
             is_quiet=decoding.is_quiet,
+            unlike=unlike and iso_code(unlike),
         )
 
     def _prepare(
@@ -390,6 +403,8 @@ class _FileDecoding:
         )
         transcript = await with_language(self.transcriber.transcribe(asked), asked.expected)
         transcript = without_pauses(transcript, asked.speech)
+        if is_unlike_speech(transcript, segment.peak):
+            transcript = replace(transcript, segments=())
         if transcript.segments:
             self.session.note(transcript, seconds)
         return transcript
@@ -438,6 +453,7 @@ def _in_turns(channels: Sequence[FileTranscript]) -> FileTranscript:
         segments=tuple(segments),
         utterances=tuple(turns),
         is_quiet=all(channel.is_quiet for channel in channels),
+        unlike=next((channel.unlike for channel in channels if channel.unlike), None),
     )
 
 
@@ -478,7 +494,7 @@ def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
         shared = [min(word.end, end) - max(word.start, start) for start, end in spans]
         least = min(BESIDE_S, max(shared, default=0.0))
         if least <= 0:
-            return word  # in a pause as a whole
+            return word  # all of it lies in a pause
         within = [span for span, seconds in zip(spans, shared, strict=True) if seconds >= least]
         start = max(word.start, round(within[0][0] - BESIDE_S, 2))
         end = min(word.end, round(within[-1][1] + BESIDE_S, 2))
@@ -490,6 +506,13 @@ def without_pauses(transcript: Transcript, speech: Spans) -> Transcript:
             segment = replace(segment, start=words[0].start, end=words[-1].end, words=words)
         segments.append(segment)
     return replace(transcript, segments=tuple(segments))
+
+
+def is_unlike_speech(transcript: Transcript, peak: float) -> bool:
+    """Whether a text is unlikely, and its sound, too, with `peak` the highest probability of
+    speech in it: "Thank you." for a cough."""
+    logprob = min((segment.avg_logprob for segment in transcript.segments), default=0.0)
+    return any(peak < most and logprob < least for most, least in LEAST_LIKELY)
 
 
 def text_of(transcript: Transcript) -> str:

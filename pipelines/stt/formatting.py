@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
 
+from num2words import num2words
+
 from configs.load import load_yaml
 from configs.schema.transcription import ProfanityConfig
 from models.stt.base import FINAL, INTERIM, UNSPACED, Segment, Transcript, Word
@@ -111,6 +113,15 @@ def bare_word(word: str) -> str:
 
 
 _COUNTED_BY = frozenset("grader graders date dates time times".split())  # "fifty first dates"
+_VARIANTS = {"fr": ("fr_BE", "fr_CH"), "pt": ("pt",)}  # "septante", "dezasseis"
+# Other forms of names of numbers: "trois cent mille", "hundertzwanzig", "a hundred and twenty"
+_WRITTEN_OTHERWISE = {
+    "ar": {"مائ": "مئ"},
+    "de": {"^ein(?=hundert|tausend.)": ""},
+    "en": {"^one (?=hundred .)": "a "},
+    "fr": {"(?<=cent|ingt)s$": ""},
+    "it": {"(?<=.)tré$": "tre", "(?<=.)uno$": "un"},
+}
 _PERCENT = frozenset(("percent", "prozent", "procent", "percento"))
 
 
@@ -120,7 +131,8 @@ def _with_digits(words: Sequence[Word], language: str) -> Iterator[Word]:
     at = 0
     was_number = False
     while at < len(words):
-        end, number = _number_at(words, at, numbers)
+        number_at = _long_number_at(words, at, language) if _joined_thousand(language) else None
+        end, number = number_at or _number_at(words, at, numbers)
         ordinal_end, ordinal = _ordinal_at(words, at, language)
         digits = ""
         if ordinal_end > end or ordinal:
@@ -168,7 +180,7 @@ def _ordinal_at(words: Sequence[Word], at: int, language: str) -> tuple[int, str
 
 
 def _decimals_after(words: Sequence[Word], at: int, end: int, language: str) -> tuple[int, str]:
-    """Returns the end of the decimals after a number, and them with their mark, as in "point five".
+    """Returns the end of decimals after a number, as in "point five", and their digits with a mark.
     "At one point two people left" has none, nor has "one point two point three": a single digit
     must end the clause or stand before "percent", "million" and the like."""
     names, numbers = words_for(language), _numbers(language)
@@ -212,27 +224,54 @@ def _with_thousands(
     if language != "en":  # "between ten thousand and five hundred"
         begin += _plain(words[begin : begin + 1]) == names.and_word
     rest_end, rest = _number_at(words, begin, numbers)
-    if rest is None or not 100 <= rest < SCALE:
-        if numbers.get(_plain(words[end : end + 1])) != SCALE:
-            return end, number
-        rest_end, rest = end + 1, 0  # "dix mille"
-    total = number * SCALE + rest
+    thousand = _plain(words[end : end + 1])
+    is_number = numbers.get(thousand) == SCALE  # "mil", which would be a number by itself
     before = words[at - 1].word.casefold() if at else ""  # "one million two hundred thousand"
-    after = _plain(words[rest_end : rest_end + 1])
-    is_part = {before, after} & _scales(language) or before in numbers
-    if is_part or (rest == 0 and after in numbers):
-        return end, number
-    if _plain(words[at:rest_end]) == _plain_name(names.read(str(total), "cardinal")):
-        return rest_end, total
+    scales = {thousand} if is_number else _scales(language)
+    least = 1 if is_number else 100
+    ends = [(rest_end, rest)] if rest is not None and least <= rest < SCALE else []
+    for last, rest in [*ends, (end + 1, 0)] if is_number else ends:  # "dix mille"
+        total = number * SCALE + rest
+        after = _plain(words[last : last + 1])
+        if {before, after} & scales or before in numbers:
+            continue
+        spoken = {_plain_name(names.read(str(total), kind)) for kind in ("cardinal", "feminine")}
+        if begin == end + 1:  # "dois mil trezentos"
+            both = f"{thousand} {names.and_word} "
+            spoken |= {name.replace(both, f"{thousand} ") for name in spoken}
+        if _plain(words[at:last]) in spoken:
+            return last, total
     return end, number
 
 
 def _number_at(words: Sequence[Word], at: int, numbers: dict[str, int]) -> tuple[int, int | None]:
     """Returns the end and the value of the longest number below `MOST` at a place."""
     for length in range(min(LONGEST, len(words) - at), 0, -1):
-        if (number := numbers.get(_plain(words[at : at + length]))) is not None:
+        name = _plain(words[at : at + length])
+        number = numbers.get(name)
+        has_and = any(word.word == "and" for word in words[at : at + length])
+        if number is not None and (has_and or not name.startswith("a ")):  # "a hundred five stars"
             return at + length, number
     return at + 1, None
+
+
+def _long_number_at(words: Sequence[Word], at: int, language: str) -> tuple[int, int | None]:
+    """Returns the end and the value of a number in a language that joins the words of a number. Its
+    name may have spaces, such as "tweeduizend vijf", or thousands: "zwanzigtausendfünfhundert"."""
+    names, numbers = words_for(language), _numbers(language)
+    end, number = _number_at(words, at, numbers)
+    for length in range(min(LONGEST, len(words) - at), 0, -1):
+        parts = _plain(words[at : at + length]).split()
+        if names.and_word in parts:
+            continue
+        above, thousand, below = "".join(parts).partition(_joined_thousand(language))
+        value = numbers.get(above + thousand + below)
+        if value is None and thousand and numbers.get(above, SCALE) < SCALE:
+            rest = numbers.get(below, SCALE) if below else 0
+            value = numbers[above] * SCALE + rest if rest < SCALE else None
+        if value is not None and at + length >= end:
+            return at + length, value
+    return end, number
 
 
 def _plain(words: Sequence[Word]) -> str:
@@ -255,9 +294,21 @@ def _scales(language: str) -> frozenset[str]:
 @lru_cache(maxsize=128)
 def _ordinals(language: str) -> dict[str, int]:
     words = words_for(language)
-    return {
-        _plain_name(words.ordinal(number)): number for number in range(SMALL, SCALE * words.spells)
-    }
+    cases = words.readings.inflections  # "w dwa tysiące dwudziestym czwartym roku"
+    most = (2100 if cases else SCALE) * words.spells
+    ordinals = {words.ordinal(number): number for number in range(SMALL, most)}
+    for kind in cases:
+        ordinals = {words.read(name, kind): number for name, number in ordinals.items()} | ordinals
+    return {_plain_name(name): number for name, number in ordinals.items()}
+
+
+@lru_cache(maxsize=128)
+def _joined_thousand(language: str) -> str:
+    """Returns the end of the name of 12,000 where it is one word, such as "tausend"."""
+    words = words_for(language)
+    twelve, thousands = words.integer("12"), words.integer("12000")
+    is_joined = words.spells and thousands.startswith(twelve) and " " not in thousands
+    return thousands.removeprefix(twelve) if is_joined else ""
 
 
 @lru_cache(maxsize=128)
@@ -268,4 +319,10 @@ def _numbers(language: str) -> dict[str, int]:
     names = {words.year(year): year for year in range(1100, 2100)}
     for kind in ("counted", "cardinal"):  # forms may differ before a noun
         names |= {words.read(str(number), kind): number for number in range(MOST)}
-    return {_plain_name(name): number for name, number in names.items()}
+    names |= {words.read(str(number), "feminine"): number for number in range(20, SCALE)}
+    for variant in _VARIANTS.get(language, ()):
+        names |= {num2words(number, lang=variant): number for number in range(SCALE)}
+    plain = {_plain_name(name): number for name, number in names.items()}
+    for find, becomes in _WRITTEN_OTHERWISE.get(language, {}).items():
+        plain |= {re.sub(find, becomes, name): plain[name] for name in plain}
+    return plain

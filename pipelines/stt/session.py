@@ -148,8 +148,8 @@ class LiveSession:
         return self._sentences
 
     def clear(self) -> range:
-        """Drops the turn in progress. Returns the sentence_ids of its parts, whose texts may have
-        come or come later if they were cut."""
+        """Drops the turn in progress, and returns the sentence_ids of its parts. If it was cut, the
+        texts of earlier parts may have come already, or may still come."""
         parts = range(self._before_turn + 1, self._sentences + 1)
         self._before_turn = self._sentences
         self._endpointer.reset()

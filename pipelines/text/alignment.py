@@ -153,9 +153,9 @@ def _groups(audible: Sequence[Unit], keys: Sequence[str], language: str) -> list
 def _anchors(alone: Sequence[str], keys: Sequence[str]) -> Iterator[Match]:
     """Yields matching blocks, except single words that match by chance.
 
-    A word matches by chance if, between the neighbouring matches, one text has at least FAR_WORDS
-    more words before it, and the other text has as many more after it. A frequent word only extends
-    the match of its neighbours.
+    A word matches by chance if, between the matches around it, it comes late in one text and early
+    in the other, by FAR_WORDS or more on both sides. A frequent word only extends the match of its
+    neighbours.
     """
     counts = Counter(alone)
     spoken_counts = Counter(keys)

@@ -39,7 +39,7 @@ _LOOK_BACK = 32  # characters searched for the start of a letter
 
 _CLOSING_SIGNS = frozenset("$€£¥₹%")  # stand after a figure like a word
 _GAP = re.compile(r"\s+|[，、；：。！？](?=[^\s”’」』）》\d])")
-_TOKEN_CHARACTERS = 40  # of the word after a gap that are looked at
+_TOKEN_CHARACTERS = 40  # characters of the word after a gap that are looked at
 _CLAUSE_MARKS = frozenset(",;:،؛，；：、–—…।॥؟۔。！？!?")
 _PHRASE_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")  # a space ends a clause
 _CLOSERS = "\"'”’»)]}」』）》"

@@ -47,7 +47,7 @@ _PARTICLES = frozenset(  # small words inside names
     "af al am and at av by da das de del della den der des di do dos du e el en for from i la las"
     " le les lo los nad of on pod sur ter the van vom von y zu zum zur".split()
 )
-_MOST = 0.75  # share of common words that settles a text among languages without tables
+_MOST = 0.75  # with a smaller share of common words, the text may be in a language without a table
 _WORDS = 3  # fewer in lower case may be loan words
 # Lead in words that a language needs over the fallback, and over the language of a conversation.
 _LEAD, _CERTAIN_LEAD = 0.5, 1.5

@@ -113,7 +113,7 @@ class Lexicon:
 
     def __init__(self, entries: Iterable[Pronunciation]) -> None:
         """The first of several entries for the same words wins."""
-        # Tries: a search reads each word at most as often as the longest entry has words, 100.
+        # Tries. A search reads a word once per word of the longest entry, so at most 100 times.
         self._exact = _Node()
         self._folded = _Node()
         for number, entry in enumerate(entries):

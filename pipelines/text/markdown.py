@@ -10,7 +10,7 @@ COMMENT = re.compile(r"<!--(?:[^<-]|<(?!!--)|-(?!->))*+-->")  # of HTML
 TAGS = re.compile(
     r"^[ \t]*+(?:</?(?!break\b)[A-Za-z][\w-]{0,30}(?:\s[^<>\n]*+)?/?>[ \t]*+)++$", re.MULTILINE
 )
-FENCE = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^`\n]*$", re.MULTILINE)  # with the code's language
+FENCE = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^`\n]*$", re.MULTILINE)  # may name a language
 # An address may have brackets in pairs, as in "(https://example.com/Mars_(planet))".
 LINK = re.compile(r"\[([^\[\]\n]{0,500})\]\((?:[^()\n]++|\([^()\n]*+\))*+\)")
 # "[the page][1]", but not "grid[row][1]", and the lines that define such references

@@ -23,7 +23,7 @@ from telemetry import metrics
 
 CONTEXT = 160  # characters before a text that may announce what is in it
 HELD = 240  # most characters that a growing text holds back; few entities are longer
-COUNTED = [*range(1000, 9001, 1000), *range(100, 901, 100), *range(100)]  # stand for digits
+COUNTED = [*range(1000, 9001, 1000), *range(100, 901, 100), *range(100)]  # their words mean digits
 JOINT = "\x1f"  # separates the parts of a text
 MERGED = "\x1e"  # stands in a mask for each JOINT that it spans
 _GIVEN, _SURNAMES, _WORDS = (PATTERNS.names[name] for name in ("given", "surnames", "words"))

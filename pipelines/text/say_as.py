@@ -17,7 +17,7 @@ def say_as(written: str, kind: str, form: str, language: str) -> str:
     words, numbers = words_for(language), re.findall(r"\d+", written)
     if kind in ("characters", "spell-out", "verbatim"):
         letters = (words.mark(char) or char.upper() for char in written if not char.isspace())
-        # The narrow space keeps "Chapter" from making a Roman numeral of the letters.
+        # The narrow space keeps letters after "Chapter" from being read as a Roman numeral.
         return "\u202f" + ", ".join(letters)
     if kind in ("digits", "telephone"):
         return words.telephone(written)

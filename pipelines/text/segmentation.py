@@ -22,6 +22,7 @@ from pipelines.text.read_text import SIGNS, Phonemes, ReadText
 FIRST_BLOCK = 500  # characters cleaned and split before the first chunk
 BLOCK = 2000
 
+_FULL_WIDTH_MARK = re.compile("(?<=[０-９])(?:，(?=[０-９]{3}(?![０-９]))|．(?=[０-９]))")
 _BEFORE_CIRCLED = re.compile(r"(?<=\d)(?=[①-⑳⓪-⓿❶-➓])")  # "5❶" is not 51
 # Matches entities that were escaped more than once.
 _ENTITY = re.compile(r"&(?:amp;|#38;)*(#\d{1,7}|#[xX][\da-fA-F]{1,6}|[a-zA-Z][a-zA-Z\d]{1,30});")
@@ -89,7 +90,7 @@ _OLD_MONEY = re.compile(r"[\d½¼¾]_?[lsd]_?\._?$")  # 2l. 10s. 6d.
 _BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?[sd]\b|[a-z(]")
 _NOTE_MARK = re.compile(r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)")
 _ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
-_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # with a full stop, before a number
+_NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # may have a full stop before a number
 # sentencex takes the number of the next point of a list in one line for the end of the last point.
 _LAST_NUMBER = re.compile(r"(?<=\s)[(]?\d{1,2}\.$")
 _FIRST_POINT = re.compile(r"(?:(?<![\s\S])|(?<=: ))[(]?1\.[)]?\s")
@@ -130,6 +131,7 @@ def clean(text: str) -> str:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
     text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
     text = _BEFORE_CIRCLED.sub(" ", text)
+    text = _FULL_WIDTH_MARK.sub(lambda mark: "." if mark[0] == "．" else ",", text)
     if text.isascii() and text.isprintable():
         return text
     kept: list[str] = []
@@ -251,7 +253,7 @@ class Paragraph:
         self.taken = 0  # cleaned characters taken before `text`
         self._start = start
         self.is_whole = False  # whether nothing follows `text`
-        self.end = start  # end of the part of the source that was read; at last past the line break
+        self.end = start  # end of the source read so far; past the line break once it `is_whole`
         self.units: deque[Unit] = deque()
         self._source = source
         self._written = written

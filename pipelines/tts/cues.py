@@ -117,7 +117,7 @@ def plain_tokens(
     """Yield a plain text as tokens of SSML: its cues, and the text between them.
 
     `free` takes any words in brackets for a direction, as ElevenLabs and Inworld do. `manner` has
-    the speed and volume before the text, then after it; `dropped` gets cues that none follows."""
+    the speed and volume before the text, then after it; `dropped` gets what no voice follows."""
     manner = {} if manner is None else manner
     dropped = {} if dropped is None else dropped
     position = 0

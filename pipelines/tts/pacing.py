@@ -159,7 +159,7 @@ class StreamScheduler:
 
     @property
     def busy(self) -> int:
-        """Return the number of streams that have no ample lead yet."""
+        """Return the number of streams that have no ample lead, and whose clients read."""
         return sum(stream.is_behind for stream in list(self.streams))
 
     def longest_s(self, usual: float) -> float:

@@ -1,6 +1,7 @@
 """Text to speech: the pipeline behind files, streams and sockets."""
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -69,6 +70,8 @@ SLOW_SENTENCE_SLACK = 4 / 3
 INLINE_S = 0.5  # a thread costs more than the work on shorter audio
 SWAPS = 3  # swaps of its model that a request survives
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -86,6 +89,12 @@ class SpeechPlan:
     passages: Sequence[SpokenPassage]  # a chunk has the index of its passage
     before_s: float = 0.0  # earlier speech that the listener has not heard yet
     unread: Sequence[str] = ()  # parts of the text that no voice reads, which are left out
+
+    @property
+    def warnings(self) -> list[str]:
+        """Name the voices that speak only because the usual ones' models are not up."""
+        names = {part.voice.info.name for part in self.passages if part.voice.is_makeshift}
+        return [f"{name} speaks while models of other voices load" for name in sorted(names)]
 
     def typed_up_to(self, place: int) -> int:
         """Count the characters that voices read up to a place of the text, without its markup."""
@@ -127,6 +136,8 @@ class SpeechPipeline:
         if not request.is_plain:
             tokens, language = await asyncio.to_thread(parse, request)
         named = await directory.find(request.voice_id, request.voice, request.workspace_id)
+        if named is not None and request.is_makeshift:
+            named = replace(named, is_makeshift=True)
         voice = named
         if voice is None:
             language = request.language or language
@@ -160,7 +171,7 @@ class SpeechPipeline:
         first = await asyncio.to_thread(next, rest, None)
         if first is None:
             raise NothingToSpeak("text must have a letter or a digit: nothing in it can be spoken")
-        return SpeechPlan(
+        plan = SpeechPlan(
             request=request,
             voice=voice,
             early_start=early_start,
@@ -171,6 +182,9 @@ class SpeechPipeline:
             passages=passages,
             unread=unread,
         )
+        if plan.warnings:
+            logger.warning("makeshift_voice", extra={"voices": plan.warnings})
+        return plan
 
     async def _read(
         self, request: SpeechRequest, tokens: Sequence[Token], usual: AvailableVoice

@@ -1,8 +1,9 @@
 """A request as passages: the parts that are read, each in one voice and manner.
 
 SSML 1.1 (https://www.w3.org/TR/speech-synthesis11/), dictionaries, the turns of several speakers
-and breaks in a plain text all become passages. A plain text is a single passage, and is read as it
-is. An unknown element of SSML is an error, and an unknown attribute is ignored."""
+and cues all become passages. A text without any of them is plain, and is read as it is, in a
+single passage if one voice reads all of its letters. An unknown element of SSML is an error, and an
+unknown attribute is ignored."""
 
 import re
 import string
@@ -74,7 +75,8 @@ class SpeechRequest:
     voice_id: str | None = None  # wins over `voice`
     voice: str | None = None  # a display name
     language: str | None = None  # language of the default voice; detected if None
-    expected: str | None = None  # the named voice speaks it unless the text shows another language
+    expected: str | None = None  # language for the named voice, unless the text shows another
+    is_makeshift: bool = False  # whether the named voice speaks only because others load
     speed: float = 1.0  # tempo ratio, 0.25 to 4.0
     pitch: float = 1.0  # frequency ratio, 0.5 to 2.0
     enhance: bool = True
@@ -145,8 +147,8 @@ def is_ssml(text: str) -> bool:
 
 
 def parse(request: SpeechRequest) -> tuple[list[Token], str]:
-    """Parse a request into tags and text, and the language of a document. The only tags of a plain
-    text are breaks. Raises InvalidRequest with line and column if markup is not well-formed."""
+    """Parse a request; return its tags and text, and the language of a document. Cues of
+    other texts become tags. Raises InvalidRequest, with line and column, for malformed markup."""
     free = request.free_cues
     if not request.script:
         if request.takes_ssml and is_ssml(request.text):
@@ -171,7 +173,7 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
 
 
 def own_text(tokens: Sequence[Token]) -> str:
-    """Return the text whose language is not given, or all text if the language of all is given."""
+    """Return the text outside `lang`, `voice`, `say-as` and `phoneme`; if that is empty, all."""
     depth = 0
     own = list[str]()
     for token in tokens:

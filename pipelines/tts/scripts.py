@@ -19,7 +19,7 @@ from pipelines.tts.reading import Runs, SpokenPassage
 from pipelines.tts.voices import AvailableVoice
 
 Nearest = Callable[[AvailableVoice, str], AvailableVoice]
-"""Finds the voice of a language that is most like another voice."""
+"""Finds, among the voices that speak a language, the one most like a given voice."""
 
 
 class ScriptReaders:

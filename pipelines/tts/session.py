@@ -27,7 +27,7 @@ Frame = str | bytes  # a message to the client: JSON, or binary
 
 Send = Callable[[Frame], Awaitable[None]]
 
-MAX_CONTEXTS = 5  # that accept text at once in one session
+MAX_CONTEXTS = 5  # contexts that accept text at once in one session
 MAX_CLOSING = 15  # contexts that only end what they speak
 REMEMBERED_IDS = 100  # ids of closed contexts, so that errors can name them
 BUFFER_CHARACTERS = 50_000
@@ -67,6 +67,7 @@ class SpeechStream:
     charged: int = 0  # characters of the last text
     dropped: dict[str, None] = field(default_factory=dict)  # cues, until a flush names them
     unread: list[str] = field(default_factory=list)  # parts of all texts that no voice reads
+    warnings: dict[str, None] = field(default_factory=dict)  # those of all plans
     _manner: dict[str, str] = field(default_factory=dict)  # the manner that cues so far set
     _booster: StreamEnhancer | None = None  # created with the first audio
     _rate: int = 0  # Hz of the audio that the booster holds back
@@ -79,6 +80,7 @@ class SpeechStream:
         self._request = replace(
             self.style,
             voice_id=self.voice.id,
+            is_makeshift=self.voice.is_makeshift,
             expected=self.voice.language if self.voice.is_stand_in else None,
             # The engine's own level, unless boost_volume asks for another, or voices take turns.
             enhance=bool(self.style.script),
@@ -123,6 +125,7 @@ class SpeechStream:
         except NothingToSpeak:
             return  # a flush may fall between two words
         self.unread += plan.unread
+        self.warnings |= dict.fromkeys(plan.warnings)
         if request.expected:
             self._request = replace(self._request, expected=plan.voice.language)
         before_s = max(0.0, self._plays_until - asyncio.get_running_loop().time())

@@ -108,7 +108,7 @@ class StreamEnhancer:
         return self._normaliser.process(pcm, chunk.sample_rate)
 
     def flush(self) -> Pcm:
-        """Return the samples held back; the stream may continue. Later streams know its level."""
+        """Return the samples held back, and learn the voice's level; the stream may continue."""
         measured_s = self._normaliser.measured_s
         if (lufs := self._normaliser.measured_lufs) is not None and measured_s > self._learnt_s:
             self._levels.learn(self._voice, lufs, measured_s - self._learnt_s)

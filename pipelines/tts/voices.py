@@ -117,6 +117,7 @@ class AvailableVoice:
     model_name: str  # the key of the model's port
     custom: ReadyCustomVoice | None = None  # only of custom voices
     is_stand_in: bool = False  # stands for a vendor's voice, which speaks the language of any text
+    is_makeshift: bool = False  # speaks only because the usual voice's model is not up
 
     @property
     def id(self) -> str:
@@ -141,7 +142,7 @@ class AvailableVoice:
         return language in self.languages
 
     def in_language(self, language: str) -> "AvailableVoice":
-        """Return the voice with that as its own language, if it speaks it."""
+        """Return the voice with `language` as its own; unchanged if it does not speak it."""
         if not self.speaks(language):
             return self
         return replace(self, info=replace(self.info, language=language))
@@ -157,6 +158,11 @@ class VoiceDirectory:
     # A model without replicas stays here: its voices answer 503.
     _seen: dict[str, ModelInfo] = field(default_factory=dict)
     usual_languages: UsualLanguages = field(default_factory=UsualLanguages)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each model was up, so that its voices are known."""
+        return all(name in self._seen for name in self._models)
 
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
         """List the custom voices of the workspace, then every voice of the models, in their order.
@@ -182,6 +188,8 @@ class VoiceDirectory:
         its language is in the `expected` one, that of the conversation, or else in that of the
         workspace's last texts, if they agree. Raises EngineLost."""
         offered = frozenset(voice.language for voice in await self.voices())
+        if not self.is_complete:
+            offered |= self._config.defaults.keys()
         if workspace_id is not None:
             expected = expected or self.usual_languages.of(workspace_id)
         beginning = text[:DETECTED_CHARACTERS]
@@ -256,7 +264,7 @@ class VoiceDirectory:
         return voice
 
     def _not_found(self, wanted: str, field: str) -> NoReturn:
-        if any(name not in self._seen for name in self._models):
+        if not self.is_complete:
             raise EngineLost(
                 "a text-to-speech model is not ready, and the voice may be one of its voices; "
                 "try again soon"
@@ -281,10 +289,15 @@ class VoiceDirectory:
             chosen = self._config.defaults.get(code)
             for voice in speaking:
                 if chosen and (voice.info.engine, voice.info.key) == (chosen.engine, chosen.key):
-                    return voice
+                    return voice if code == language else self.makeshift(voice)
             if speaking:
-                return speaking[0]
-        return offered[0]
+                return self.makeshift(speaking[0])
+        return self.makeshift(offered[0])
+
+    def makeshift(self, voice: AvailableVoice) -> AvailableVoice:
+        """Return a voice that is not the usual one, marked as makeshift while a model was never up,
+        which may have the usual one."""
+        return voice if self.is_complete else replace(voice, is_makeshift=True)
 
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
@@ -295,13 +308,14 @@ class VoiceDirectory:
         if voice.speaks(language):
             return voice
         speaking = [candidate for candidate in offered if candidate.speaks(language)]
-        return min(
+        nearest = min(
             (self.default(language, offered), *speaking),
             key=lambda candidate: (
                 candidate.language != language,
                 candidate.info.gender != voice.info.gender,
             ),
         )
+        return self.makeshift(nearest)
 
 
 def key_of(name: str) -> str:

@@ -41,7 +41,7 @@ EXCERPT_S = 20.0  # speech for language detection
 PITCH_S = 30.0  # speech of each file for the pitch
 OPENING_S = 30.0
 LEAST_SPEECH = 3 * VAD_SAMPLE_RATE  # samples on a channel that has a speaker
-LEAK_DB = 20.0  # level by which a channel is below the other that only repeats it
+LEAK_DB = 20.0  # a channel that is quieter than the other by more only repeats it
 SAME_WORDS = 0.7  # correlation of two channels that hold the same speech
 HEARD_S = 1.0  # speech whose treble can be measured
 CUT_HZ = 24_000  # sample rate of recordings that are cut
@@ -54,7 +54,7 @@ class SampleFile:
 
     name: str
     path: Path  # file in a temporary directory
-    is_kept: bool = False  # of an existing voice: it passed the checks of its time
+    is_kept: bool = False  # a recording of an existing voice, which passed the checks of its time
 
 
 @dataclass(frozen=True, slots=True)

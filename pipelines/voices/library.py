@@ -112,8 +112,8 @@ class VoiceLibrary:
     async def offer(
         self, principal: Principal, voice_id: str, workspace_id: int | None
     ) -> tuple[Any, str | None]:
-        """Offer a ready voice whose speaker allows it to a workspace or, if `workspace_id` is None,
-        to the first workspace that sends the code.
+        """Offer a ready voice to a workspace or, if `workspace_id` is None, to the first that sends
+        the code. The speaker must have agreed to the voice.
 
         Returns a row of `shares_of`, the same for the same workspace, and the code, which is not
         stored. Raises VoiceNotReady, InvalidRequest or NotFound."""
@@ -209,7 +209,7 @@ class VoiceLibrary:
         self, principal: Principal, data: bytes, passphrase: str | None, operation: Operation
     ) -> Voice:
         """Create a voice from a file. Raises InvalidRequest for a file that was changed or does not
-        fit this service; PlanRequired, EngineLost or StorageUnavailable."""
+        fit this service; PlanRequired, StorageLimit, EngineLost or StorageUnavailable."""
         custom, workspace_id, now = self._custom, principal.workspace_id, utc_now()
         file = await asyncio.to_thread(self._open, workspace_id, data, passphrase)
         model, *_ = await custom.directory.custom_voice_models([file.engine])

@@ -85,7 +85,7 @@ class Judged(_ReportPart):
     similarity: FiniteFloat = Field(description="Cosine similarity; 1 is the same speaker.")
     stock_similarity: FiniteFloat | None = None
     replaced_similarity: FiniteFloat | None = None  # similarity of the voice that it replaces
-    recordings_similarity: FiniteFloat | None = None  # of other recordings to held-out ones
+    recordings_similarity: FiniteFloat | None = None  # other recordings to held-out ones
     second_similarity: FiniteFloat | None = Field(
         default=None,
         description="Similarity by CAM++, unused by the search; different speakers have about 0.1.",

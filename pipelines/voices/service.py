@@ -56,7 +56,7 @@ from pipelines.voices.voice_object import NewVoice, VoiceStatus, voice_event
 
 logger = logging.getLogger(__name__)
 
-UNCLAIMED_S = 600.0  # until samples expire that no voice refers to yet
+UNCLAIMED_S = 600.0  # lifetime of samples that no voice refers to yet
 LEAST_SHARE = 0.05  # share of the price for a voice that is deleted after a job has begun it
 REPORT_URL_TTL_S = 3600.0
 MOST_RECORDINGS = 30  # recordings of a voice with its versions
@@ -109,7 +109,7 @@ class CustomVoices:
         shorter and longer than samples; long ones are cut.
 
         Repeated with its Idempotency-Key, it returns the same voice. Raises InvalidRequest and the
-        like, PlanRequired, InsufficientCredit, EngineLost or StorageUnavailable."""
+        like, PlanRequired, StorageLimit, InsufficientCredit, EngineLost or StorageUnavailable."""
         if (existing := await self._made_before(principal, operation)) is not None:
             return existing  # even if its consent token has expired since
         sentence = self.consent.required(principal.workspace_id, new)

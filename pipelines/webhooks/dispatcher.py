@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 0.5
 AT_ONCE = 256  # attempts; each waits for a receiver more than it computes
 AT_ONCE_FOR_ONE = 4  # per webhook, so that a slow one does not delay another
-AT_ONCE_FOR_WORKSPACE = 16  # so that slow webhooks of a workspace do not delay those of others
+AT_ONCE_FOR_WORKSPACE = 16  # per workspace, so that its slow webhooks do not delay others
 _OF_WEBHOOK = Share(ceiling=AT_ONCE_FOR_ONE)
 _OF_WORKSPACE = Share(ceiling=AT_ONCE_FOR_WORKSPACE, spares=8)
 SLOW_S = 4.0  # an attempt that takes longer makes its workspace slow, whatever its outcome

@@ -43,7 +43,7 @@ WebhookStatus = Literal["active", "inactive"]
 
 _SAMPLES = load_yaml(TypeAdapter(dict[EventKind, dict[str, Any]]), "webhook_samples")
 MAX_WEBHOOKS = 20
-MOST_ATTEMPTS = 100  # of a message that is sent again and again: lists show every attempt
+MOST_ATTEMPTS = 100  # attempts at a message: lists show every one
 FETCH_S = 60.0  # time to fetch a file that a request waits for
 OLD_SECRET_LASTS = timedelta(hours=24)  # the old and the new secret both sign meanwhile
 

@@ -41,9 +41,10 @@ FETCH_S, FETCH_READ_S, FETCH_BYTES = 6 * 3600.0, 60.0, 1 << 18  # limits of a fi
 FETCH_GRACE_S = 30.0  # how long a server may keep the service waiting, apart from its bytes
 FETCH_BYTES_PER_S = 125_000.0  # bytes that allow another second of waiting, as for uploads
 KEEP_ALIVE_S = 1.0  # servers close idle connections after 2 s or more
-# A receiver that restarts closes idle connections at any time: a message whose connection was
-# closed is sent on the next one.
-STALE, STALE_MS = 8, 500
+# A receiver that restarts closes idle connections at any time: a message whose kept connection
+# fails within STALE_MS is sent on the next one, in at most STALE_ATTEMPTS.
+STALE_ATTEMPTS = 8
+STALE_MS = 500
 
 
 class FetchFailed(InvalidUrl):
@@ -123,7 +124,7 @@ class Sender:
         self, url: str, headers: dict[str, str], body: bytes, method: Method = "POST"
     ) -> AttemptResult:
         """Return the outcome of one attempt; a failure of the receiver is never raised."""
-        for _ in range(STALE):
+        for _ in range(STALE_ATTEMPTS):
             reused: list[bool] = []
             attempt = await self._post(url, headers, body, method, reused)
             if not reused or attempt.error != "connection" or attempt.milliseconds > STALE_MS:

@@ -1,5 +1,6 @@
 """Voices that stand for those of vendors speak the language of the text, as the vendors' do."""
 
+import re
 from typing import Any
 
 import httpx
@@ -9,8 +10,13 @@ from api.app import create_app
 from api.services import Services
 from configs.load import load_yaml
 from configs.schema.models.tts import HibariConfig, KokoroConfig
+from configs.schema.voices import VoicesConfig
+from models.base import ModelInfo
+from models.errors import EngineLost
+from pipelines.tts.pipeline import SpeechPipeline
 from tests.api.in_process import client_of
 from tests.api.openai.test_speech import described, with_speakers
+from tests.api.replaced import with_synthesis
 
 TEXTS = {
     "en": "Good morning, how are you today?",
@@ -75,3 +81,51 @@ async def test_the_language_of_the_text_is_spoken_in_the_same_gender(
         # A name or a loan word changes nothing.
         name = "Please call Jürgen Müller at the Kindergarten about the déjà vu."
         assert await spoken(openai(name, "alloy")) == {("en", "female")}
+
+
+async def test_a_voice_that_speaks_while_others_load_is_named(
+    services: Services, auth: dict[str, str]
+) -> None:
+    fast = described(load_yaml(HibariConfig, "tts/hibari"))
+    quality = described(load_yaml(KokoroConfig, "tts/kokoro"), crosses_languages=True)
+    is_loading = True
+
+    async def describe() -> ModelInfo:
+        if is_loading:
+            raise EngineLost("no replica of quality answers")
+        return quality.info
+
+    quality.describe = describe  # type: ignore[method-assign]
+    text = TEXTS["de"]
+    book = {"document": ("a.txt", (text * 5).encode())}
+    native: list[tuple[str, dict[str, Any]]] = [
+        ("/tts-synthesize", {"text": text}),
+        ("/tts-stream", {"text": text}),
+    ]
+    foreign = [openai(text, "alloy"), elevenlabs(text), inworld(text), cartesia(text)]
+    speakers: dict[str, Any] = {"fast": fast, "quality": quality}
+    pipeline = SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices"))
+    async with client_of(create_app(with_synthesis(services, pipeline))) as client:
+
+        async def said(path: str, body: dict[str, Any]) -> tuple[int, str]:
+            """Return the status of an answer, and its warnings."""
+            headers = {**auth, "X-API-Key": auth["Authorization"].split()[1]}
+            answer = await client.post(path, json=body, headers=headers)
+            warnings = answer.headers.get("Warning", "")
+            return answer.status_code, warnings + re.sub(r".*(?=\"warnings\")", "", answer.text)
+
+        for path, body in native + foreign:
+            status, warnings = await said(path, body)
+            assert (status, "Heart Fast speaks while" in warnings) == (200, True), (path, warnings)
+        english = {"text": TEXTS["en"]}
+        assert "while" not in (await said("/tts-synthesize", english))[1]
+        for path in ("/jobs/speech", "/jobs/speech/estimate"):
+            refused = await client.post(path, headers=auth, files=book)
+            assert refused.status_code == 503 and "Retry-After" in refused.headers
+            assert "voices still load" in refused.json()["message"]
+        is_loading = False
+        for path, body in native + foreign:
+            status, warnings = await said(path, body)
+            assert (status, "while" in warnings) == (200, False), (path, warnings)
+        made = await client.post("/jobs/speech", headers=auth, files=book)
+        assert made.status_code == 201 and made.json()["voices"] == ["Jonas"]

@@ -24,8 +24,10 @@ def limit(folder: Path, *, version: int, most: str, used: int, cached: int) -> N
     v1 = version == 1
     (folder / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(f"{most}\n")
     (folder / ("memory.usage_in_bytes" if v1 else "memory.current")).write_text(f"{used}\n")
-    name = "total_inactive_file" if v1 else "inactive_file"
-    (folder / "memory.stat").write_text(f"anon 1\n{name} {cached}\nactive_file 7\n")
+    prefix = "total_" if v1 else ""
+    counts = {"inactive_file": cached - cached // 3, "active_file": cached // 3, "anon": 1}
+    stat = [f"{prefix}{name} {count}\n" for name, count in counts.items()]
+    (folder / "memory.stat").write_text("".join(stat))
 
 
 @pytest.mark.parametrize(("version", "root"), [(1, "memory"), (2, "")])
@@ -37,8 +39,10 @@ def test_a_group_or_one_above_limits_what_is_free(
     assert free_bytes() == 40 * MB
 
 
-def test_what_a_group_has_cached_of_files_is_free(groups: Path) -> None:
-    limit(groups / "a", version=2, most=str(90 * MB), used=80 * MB, cached=70 * MB)
+@pytest.mark.parametrize(("version", "root"), [(1, "memory"), (2, "")])
+def test_what_a_group_has_cached_of_files_is_free(groups: Path, version: int, root: str) -> None:
+    folder = groups / root / "a"
+    limit(folder, version=version, most=str(90 * MB), used=80 * MB, cached=70 * MB)
     assert free_bytes() == 80 * MB
 
 

@@ -24,6 +24,7 @@ import yaml
 from ray import serve
 
 from configs import running
+from configs.environment import sqlite_url
 from configs.settings import DATABASE, OWNER, PROJECT_DIR, load_settings, setting_names
 from db.database import make_engine
 from db.errors import DatabaseUnavailable
@@ -162,6 +163,8 @@ def test_a_second_service_on_a_data_folder_is_refused(
             f"ANTIPHON_DATA: the service at http://127.0.0.1:8123 (process {holder.pid}) uses the"
             f" folder {str(tmp_path)!r}: stop it, or set ANTIPHON_DATA to another folder\n"
         )
+        own_file = sqlite_url(tmp_path / "own.db")  # SQLite is not shared
+        assert run_program(tmp_path, DATABASE_URL=own_file) == (1, "", errors)
         assert running.take(tmp_path, "http://127.0.0.1:8124", may_share=True) is None
         assert running.find(tmp_path) == "http://127.0.0.1:8123"
         holder.kill()

@@ -183,7 +183,7 @@ class ChatAudio:
             make_encoder=partial(open_encoder, "pcm", PCM_RATE),
             operation=held.payer,
         )
-        at_once = Playback(lead_s=inf)  # the client plays once it has the whole answer
+        at_once = Playback(lead_s=inf)  # a client plays nothing before it has the whole answer
         answer = Answer(
             completion, AgentVoice(stream, held), at_once, BYTES_PER_S, is_whole=is_whole
         )

@@ -64,7 +64,8 @@ async def complete(
     platform: PlatformDep,
     operation: OperationDep,
 ) -> Response:
-    """Answers `messages`, or corrects `text`. Without `chat_id`, a new saved chat is started.
+    """Answers `messages`, or corrects `text`. Without `chat_id`, a new chat is started. The chat is
+    saved unless `save_chat` is false.
 
     Audio needs the scopes `stt` (parts of type `input_audio`) and `tts` (the modality `audio`).
     """

@@ -91,7 +91,7 @@ class DefaultVoice(BaseModel):
 class DefaultVoices(BaseModel):
     """All voices that a request can use."""
 
-    success: Literal[True] = True
+    success: bool = True
     message: str
     data: list[DefaultVoice]
 

@@ -81,7 +81,7 @@ class ShownShare(Shown):
     is_own: bool = Field(description="True if this workspace owns the voice.")
     workspace_id: Id | None = Field(description="Receiving workspace.")
     email: Annotated[str | None, BeforeValidator(lambda email: email or None)] = Field(
-        description="Recipient of an earlier release's offer; expired unless it was accepted."
+        description="Recipient named by an earlier release; such an offer lasts only if accepted."
     )
     created_at: datetime
     expires_at: datetime | None = Field(description="Expiry of an unused code.")

@@ -72,7 +72,7 @@ class FileQuery(CursorQuery):
 class DeletedFile(BaseModel):
     id: str
     object: Literal["file"] = "file"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 class RequestCounts(BaseModel):
@@ -276,7 +276,7 @@ async def _page(
     begun: bool,
     oldest_first: bool = False,
 ) -> CursorPage[T]:
-    """Makes a page of jobs, each `shown` by what `_read` returns."""
+    """Makes a page of jobs; `shown` converts what `_read` returns for each."""
     after = query.after and _uuid_of(query.after, prefix, "after")[0]
     rows = await jobs.batches(
         principal, after or None, query.limit + 1, begun=begun, oldest_first=oldest_first

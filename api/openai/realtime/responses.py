@@ -314,7 +314,7 @@ class ActiveResponse:
         await self._send(message.event(events.PartDone, part=self._part(text)))
 
     def _part(self, text: str) -> dict[str, str]:
-        """Returns the content part of an event, whose type is `text` or `audio` in GA, too."""
+        """Returns the content part of an event; its type is `text` or `audio` even in GA."""
         if self._session.speaks:
             return {"type": "audio", "transcript": text}
         return {"type": "text", "text": text}

@@ -260,7 +260,7 @@ class OutputBufferEvent(ServerEvent):
 
 
 class OutputStarted(OutputBufferEvent, type="output_audio_buffer.started"):
-    """The beginning of a response's speech is played."""
+    """The speech of a response begins to play."""
 
 
 class OutputStopped(OutputBufferEvent, type="output_audio_buffer.stopped"):

@@ -147,8 +147,8 @@ class UserTurns:
         self._clock = clock
         self._turn: UserTurn | None = None
         self._ended: list[UserTurn] = []  # turns that wait for their final text, oldest first
-        # Parts of the next turn to get its text. Only its last part tells which turn that is: a
-        # client may commit a turn before the speech that it has cleared is recognised.
+        # Parts of an utterance whose last part is still to come. Only then is its turn known, since
+        # a client may commit a turn before the speech that it has cleared is recognised.
         self._parts: list[LiveTranscript | FailedUtterance] = []
         self._cleared: set[int] = set()  # sentence_ids of speech that the client has cleared
         self._response_id: str | None = None  # the response in progress in the conversation

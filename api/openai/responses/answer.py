@@ -70,7 +70,7 @@ class ResponseObject(BaseModel):
     usage: ResponseUsage | None = None
     error: dict[Literal["code", "message"], str] | None = None
     incomplete_details: dict[Literal["reason"], Literal["max_output_tokens"]] | None = None
-    background: Literal[False] = False
+    background: bool = False
     store: bool = Field(description="True if the response is stored.")
     # The options of the request, with defaults filled in.
     instructions: str | None

@@ -30,7 +30,7 @@ routers = (router, stored)
 class DeletedResponse(BaseModel):
     id: str
     object: Literal["response"] = "response"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 @router.post(

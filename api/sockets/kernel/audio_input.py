@@ -165,7 +165,7 @@ class AudioInput:
         self.meter.forgive(round(failed.duration_s * 1000))
 
     async def settle(self) -> None:
-        """Charges the session once, and writes its webhook event unless it has no text."""
+        """Charges the session once, and writes its webhook event if it has text or has failed."""
         operation = self.meter.operation
         events: list[NewEvent] = []
         if self.texts:

@@ -61,7 +61,7 @@ class SocketRegistry:
     def add(self, session: SocketSession) -> None:
         self.live.add(session)
         if self._recheck is None:
-            # An empty context, so that logs do not name the request that came first.
+            # An empty context, since the logs of this task belong to no request.
             self._recheck = asyncio.create_task(
                 self._recheck_keys(), name="recheck keys", context=contextvars.Context()
             )

@@ -282,7 +282,7 @@ class UtteranceListener(SocketListener):
     def __init__(self, stream: SttConversation) -> None:
         super().__init__(stream.socket, stream.speech, stream.listener_ended)
         self._stream = stream
-        self._has_text = False  # whether a part of the utterance, which may be cut, has text
+        self._has_text = False  # whether the utterance has text in any of its parts so far
 
     async def emit(self, event: LiveEvent) -> None:
         match event:

@@ -173,7 +173,7 @@ class ListeningConversation(Conversation):
     """Base class of conversations that recognise speech, whose listeners write the events."""
 
     silence: tuple[float, str, int]
-    """Seconds without a message after which the session ends, error message, and close code."""
+    """Timeout (s) without a message, and the error message and close code that follow it."""
 
     def __init__(self, socket: SocketSession, services: Services) -> None:
         self.socket = socket
@@ -346,7 +346,7 @@ def words_of(transcript: LiveTranscript) -> Sequence[Word]:
 
 
 def estimated_words(text: str, start_s: float, seconds: float, confidence: float) -> list[Word]:
-    """Splits a text into words, among which the time is divided by their letters."""
+    """Splits a text into words; the time of each is proportional to its number of letters."""
     return [
         Word(
             text[span.text_start : span.text_end],

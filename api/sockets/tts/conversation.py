@@ -91,7 +91,7 @@ class TtsConversation(ContextsConversation):
             boost_volume=message.boost_volume,
             slow_encoder=encoding == "OGG_OPUS",
         )
-        wire = TtsWire(context_id, stream.unread)
+        wire = TtsWire(context_id, stream.unread, stream.warnings)
         context = SpeakingContext(context_id, stream, wire, self.session.send_speech)
         self.contexts.open(context)
         await self.session.send(context_event("context_created", context_id))

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -117,10 +117,14 @@ def excerpt(value: Any) -> str:
 class TtsWire(ContextWire):
     """Writes the events of a context."""
 
-    def __init__(self, context_id: str, unread: Sequence[str] = ()) -> None:
-        """Writes events with `context_id`. `unread` (unreadable text) grows during the speech."""
+    def __init__(
+        self, context_id: str, unread: Sequence[str] = (), warnings: Iterable[str] = ()
+    ) -> None:
+        """Writes events with `context_id`. `unread` (unreadable text) and `warnings` grow during
+        the speech."""
         self._context_id = context_id
         self._unread = unread
+        self._warnings = warnings
         self._reported = 0  # number of items of `unread` that were reported
         self._id_json = json.dumps(context_id)
         self._dropped: dict[str, None] = {}
@@ -141,7 +145,8 @@ class TtsWire(ContextWire):
         self._dropped |= dict.fromkeys(dropped)
 
     def closed(self) -> str:
-        warnings = [f"markup not followed: {cue}" for cue in [*self._dropped][:MAX_WARNINGS]]
+        cues = [*self._dropped][:MAX_WARNINGS]
+        warnings = [*self._warnings, *(f"markup not followed: {cue}" for cue in cues)]
         fields = {"warnings": warnings} if warnings else {}
         return context_event(
             "context_closed", self._context_id, **fields, **unread_json(self._unread)

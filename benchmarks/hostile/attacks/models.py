@@ -170,7 +170,7 @@ async def correction_flood(attacker: Attacker) -> None:
 
 @looped_attack(loops=8, accounts=1, plan="enterprise")
 async def correction_of_lines(attacker: Attacker, number: int) -> None:
-    """Free corrections by rules, of texts with as many short lines as take longest to correct."""
+    """Free corrections by rules, of texts with the number of short lines that takes longest."""
     await attacker.post("/v1/chat/completions", attacker.key(number), json=FREE_CORRECTION)
 
 

@@ -58,7 +58,7 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """What Whisper says of an utterance: of its states alone and, if doubtful, of all 30 s."""
+    """What Whisper hears in an utterance: in its states alone and, if doubtful, in all 30 s."""
 
     kind: str  # short or sentence
     language: str
@@ -180,8 +180,9 @@ def report(half: str, heard: Sequence[Clip], languages: Sequence[str]) -> None:
         clip.heard_in(SessionLanguage(clip.language), languages) != clip.language for clip in short
     )
     print(
-        f"{half}: {len(short)} short turns, {alone} in another language alone, {usual} after the"
-        f" usual one; {flips} of {turns} flip in {sum(map(len, certain.values()))} sessions;"
+        f"{half}: of {len(short)} short turns, {alone} are taken for another language alone,"
+        f" {usual} if theirs is the usual one;"
+        f" {flips} of {turns} flip in {sum(map(len, certain.values()))} sessions;"
         f" {missed} of {changes} changes are missed ({missed / max(changes, 1):.1%})"
     )
     for line, count in wrong.most_common(10):

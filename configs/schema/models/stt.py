@@ -78,7 +78,7 @@ class OnnxAsrConfig(ModelConfig):
     languages: tuple[str, ...] = Field(min_length=1)  # ISO 639-1 codes; it detects no language
     threads: int = Field(default=1, ge=1, le=64)  # threads per call
     workers: int = Field(default=2, ge=1, le=16)  # calls in parallel
-    # Limit for Moonshine. English has up to 6; scripts other than Latin have twice as many.
+    # Limit of Moonshine's texts. English has up to 6 tokens a second, other scripts twice as many.
     max_tokens_per_s: float = Field(default=13.0, gt=0)
 
 

@@ -78,7 +78,7 @@ class Alternative:
         )
 
     def begins_like(self, other: "Alternative") -> bool:
-        """Whether an answer can be a parse of both for more than a few characters."""
+        """Whether an answer can be parsed as both for more than a few characters."""
         shared = self.generated & other.generated
         if not shared:
             return False

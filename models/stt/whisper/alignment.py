@@ -1,8 +1,9 @@
 """Joins aligned tokens into words with their times."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise, zip_longest
 from typing import Any
 
 from faster_whisper.transcribe import merge_punctuations
@@ -10,6 +11,7 @@ from faster_whisper.transcribe import merge_punctuations
 from models.stt.base import Word
 
 MEL_FRAMES_PER_S = 100
+INSTANT_S = 0.1  # longest duration of a word that the alignment put on one instant
 PREPENDED = "\"'“¿([{-"  # punctuation marks that belong to the word after them
 APPENDED = "\"'.。,，!！?？:：”)]}、"  # punctuation marks that belong to the word before them
 
@@ -31,12 +33,13 @@ def words_from(
                 word, start = before.word + word, before.start
                 confidence = min(before.confidence, confidence)
             words.append(Word(word, round(start, 2), round(end, 2), confidence))
-    return tuple(_with_lengths(words))
+    return tuple(with_lengths(words))
 
 
-def _with_lengths(words: list[Word]) -> Iterator[Word]:
+def with_lengths(words: Sequence[Word]) -> Iterator[Word]:
     """Yields the words with a length each: words that the alignment put on one instant share the
-    time of the word that they touch, if any, in proportion to their letters."""
+    time of the word that they touch, in proportion to their letters. A word that touches none takes
+    a little of the time before it, or after it at the beginning."""
     runs: list[list[Word]] = []
     for word in words:
         touches = bool(runs) and word.start <= runs[-1][-1].end
@@ -45,11 +48,15 @@ def _with_lengths(words: list[Word]) -> Iterator[Word]:
             runs[-1].append(word)
         else:
             runs.append([word])
-    for run in runs:
-        start_s = run[0].start
+    before_s = 0.0
+    for run, after in zip_longest(runs, runs[1:]):
+        start_s, end_s = run[0].start, run[-1].end
+        if end_s <= start_s:
+            start_s = max(before_s, round(start_s - INSTANT_S, 2))
+        if end_s <= start_s:
+            end_s = min(after[0].start if after else math.inf, start_s + INSTANT_S)
+        before_s = end_s
         shares = list(accumulate(len(word.word) for word in run))
-        seconds = (run[-1].end - start_s) / shares[-1]
-        for word, share in zip(run, shares, strict=True):
-            end_s = word.end if len(run) == 1 else round(run[0].start + seconds * share, 2)
-            yield replace(word, start=start_s, end=end_s)
-            start_s = end_s
+        steps = [round(start_s + (end_s - start_s) * share / shares[-1], 2) for share in shares]
+        for word, (start, end) in zip(run, pairwise([start_s, *steps]), strict=True):
+            yield replace(word, start=start, end=end)

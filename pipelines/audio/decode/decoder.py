@@ -69,7 +69,7 @@ class DecodedAudio:
     sample_rate: int  # Hz
     duration_s: float  # counted while decoding, not read from a header
     format: AudioFormat
-    channels: int = 1  # of the file
+    channels: int = 1  # channels of the file
 
 
 class WorkerDied(Exception):

@@ -65,7 +65,7 @@ class LiveDecoder:
                 yield samples
 
     async def finish(self) -> AsyncIterator[Samples]:
-        """Yields the rest at the end of the stream. Raises as `decode`, unless it is empty."""
+        """Yields the rest at the end of the stream; nothing if it was empty. Raises as `decode`."""
         if self._work is None and self._head:
             await self._begin()
             await self._send(self._head)

@@ -87,7 +87,7 @@ def enter(memory_bytes: int) -> dict[Measure, bool]:
 
 
 def confine(cpu_s: int, file_bytes: int) -> None:
-    """Confines a child for good, before it reads its file. It ends with the process that forked it.
+    """Confines a child for good, before it reads its file. The child ends with its parent process.
     `file_bytes` limits the size of what it writes."""
     _libc.prctl(_SET_PDEATHSIG, 9, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))  # SIGXCPU, then SIGKILL

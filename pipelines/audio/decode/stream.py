@@ -102,7 +102,7 @@ class ChannelSplitter:
 
 
 class Upsampler2x:
-    """Upsampler from 8 to 16 kHz by a half-band filter: 2 ms late, not 60 ms as soxr's blocks."""
+    """Upsampler from 8 to 16 kHz by a half-band filter: 2 ms late, not 60 ms as by soxr."""
 
     def __init__(self) -> None:
         self._history: Pcm = np.zeros(HALF_BAND_TAPS - 1, np.float32)

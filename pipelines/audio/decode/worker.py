@@ -57,7 +57,7 @@ CODEC_SLACK_S = 0.5  # encoders pad the end; not the caller's fault
 # sends the head of a live stream before each of its later pieces.
 MIN_GAP_S = 0.1
 MAX_DELAY_S = 60.0  # before the first sample
-MAX_GAP_SHARE = 0.1  # of the longest audio
+MAX_GAP_SHARE = 0.1  # share of the longest audio
 BLOCK_SAMPLES = 8_192  # samples per channel that are converted and resampled at a time
 MESSAGE_BYTES = 4096  # size of a job or an answer
 LIVE_BYTES = 2**14  # bytes of a message of a live stream, and samples of a reply

@@ -91,7 +91,7 @@ class AudioEncoder(ABC):
     def __init__(self, sample_rate: int) -> None:
         self.sample_rate = sample_rate  # Hz that a decoder gives
         self._rate = sample_rate  # Hz of the samples that are encoded
-        self.goes_on = False  # whether another file would continue a stream that has begun
+        self.goes_on = False  # whether a stream of MP3 has begun, which the next file continues
         self._resampler: StreamResampler | None = None
 
     def encode(self, chunk: AudioChunk) -> list[bytes]:
@@ -173,8 +173,8 @@ class FileEncoder(AudioEncoder):
         target: TemporaryFile | None = None,
         bit_rate: int | None = None,
     ) -> None:
-        """Create an encoder. A file in a `target` has its true length in the header; a stream
-        cannot. `bit_rate` replaces the codec's usual bit rate."""
+        """Create an encoder. Only a file in a `target` has its true length in the header, not a
+        stream. `bit_rate` replaces the codec's usual bit rate."""
         self._codec = replace(codec := CODECS[output_format], bit_rate=bit_rate or codec.bit_rate)
         super().__init__(_nearest_rate(self._codec, sample_rate))
         self.sample_rate = self._codec.decoded_rate or self._rate
@@ -261,7 +261,7 @@ class FileWriter:
         self._sample_rate = sample_rate
         self._target = TemporaryFile()
         self._encoder: FileEncoder | None = None
-        self._rate = 0  # of the last chunk
+        self._rate = 0  # Hz of the last chunk
 
     def add(self, audio: AudioChunk) -> None:
         """Add a chunk. Raises StorageUnavailable if the disk is full."""

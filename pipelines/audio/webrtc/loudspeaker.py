@@ -54,7 +54,7 @@ class Loudspeaker(MediaStreamTrack):
         self._encoder.sample_rate = SPEECH_RATE
         # At level 5 of 10, a packet takes half the time (0.25 ms).
         self._encoder.options = {"application": "voip", "compression_level": "5"}
-        for _ in range(3):  # after the first packets, silence is the same
+        for _ in range(3):  # silence is encoded alike from the third packet on
             self._silence = self._encoded(bytes(FRAME_BYTES))
         self._due_s = 0.0
         self._timestamp = 0

@@ -65,7 +65,7 @@ _MARKS = re.compile(
     rf"|!(?:{LINK.pattern}|{REFERENCE.pattern})",
     re.MULTILINE,
 )
-_ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # of a table
+_ROW = re.compile(r"^[ \t]*\|([^\n]*)\|[ \t]*$", re.MULTILINE)  # a row of a table
 _EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|`{1,3})([^\n*_`]{1,500})\1(?!\w)")
 # Lines of any length that go on within a sentence; two spaces would be a hard break.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n(?=[a-zß-öø-ÿа-я]{2})")
@@ -198,7 +198,7 @@ def _without_notes(text: str) -> tuple[str, int]:
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    # A letter may also be code or a choice, so that only a block says that it is of a note.
+    # "[a]" may also be code or a choice: only "[Footnote a: …]" or "[a]: …" makes it a note.
     letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
 
     def label(mark: re.Match[str]) -> str:

@@ -35,14 +35,14 @@ MAX_MEMBERS = 10_000
 MAX_NOTE = 3000  # characters of a note that only links mark
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # bytes for each allowed character, of a file when unpacked
-MOST_MARKUP = 4  # times as many, of all files; textbooks with formulas are mostly MathML
+MOST_MARKUP = 4  # all files may have so many times the limit of one; formulas take much MathML
 MAX_TOKENS = 1_500_000
 MOST_LEVELS = 2  # levels of the table of contents; deeper entries are sections
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
 _CONTAINER = "META-INF/container.xml"  # names the package document
 
-# A declaration without an internal subset; without `<`, so that unclosed ones take no longer.
+# A declaration without an internal subset. Excluding `<` ends the search for an unclosed one early.
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENCODING = re.compile(
     rb"""<\?xml[^>]{1,99}?encoding=["'](iso-8859-\d{1,2}|windows-125\d)["']""", re.IGNORECASE
@@ -56,9 +56,9 @@ _BLOCKS = set(
     " fieldset legend form hgroup search".split()
 )
 _CELLS = {"td", "th"}
-_STOPS = ".,:;!?…。！？、，：；"  # after which the next cell of a row needs no comma
+_STOPS = ".,:;!?…。！？、，：；"  # marks after which the next cell of a row needs no comma
 _SILENT = set("head script style svg math nav template rt rp rtc canvas audio video iframe".split())
-_SILENT |= {"case"}  # of `epub:switch`, whose default is what all readers can show
+_SILENT |= {"case"}  # an option of `epub:switch`; all readers can show its default
 _ONE_NOTE = {"footnote", "endnote", "rearnote", "doc-footnote", "doc-endnote"}
 _NOTES = set("footnote footnotes endnote endnotes rearnote rearnotes noteref pagebreak".split())
 _NOTES |= {f"doc-{kind}" for kind in _NOTES}  # roles of ARIA
@@ -126,7 +126,7 @@ class _Epub:
                 if page not in package.drawings and not isinstance(error, _DamagedFile):
                     raise
                 damaged[page] = error
-            if reader.characters > 2 * self._most_characters:  # with what is left out later
+            if reader.characters > 2 * self._most_characters:  # part is left out later
                 raise too_long(self._most_characters)
         reader.finish()
         if damaged and len(damaged) == len(pages):
@@ -285,8 +285,8 @@ class _PageReader:
         self._label = ""  # title of the current chapter
         self._parts = list[str]()  # text of the current chapter
         self._has_heading = self._has_body = False
-        self._has_text = False  # besides headings
-        self._has_notes = False  # that are left out
+        self._has_text = False  # whether the chapter has more than headings
+        self._has_notes = False  # whether notes of the chapter are left out
         self._heading_at = -1  # index of the first part of the heading that is being read
         self._paragraph_at = 0  # index of the first part of the paragraph
         self._last = ""  # last character of the paragraph

@@ -154,7 +154,7 @@ def follows(title: str, above: str) -> bool:
 
 def _subtitles(text: str, headings: list[_Heading]) -> dict[int, str]:
     """Return the titles below headings, by the places of the headings. They count if most headings
-    of a kind have one; the line below a single one is a sentence."""
+    of a kind have one; otherwise, such a line is a sentence."""
     starts = {heading.start for heading in headings}
     below = defaultdict[str, dict[int, str]](dict)  # by the noun of the headings
     for heading in headings:

@@ -22,7 +22,7 @@ _YEAR_BEFORE = re.compile(r"(?<!\d)(?:1[4-9]|20)\d\d$")
 _PRICED_BEFORE = re.compile(r"[\d$€£¥₩₹][ \u00a0\u202f]?/$")  # what a square meter costs
 _TERM_BEFORE = re.compile(r"(?:^|[\s(=+×÷*])\d[\d.,]{0,12}$")
 _RESULT_AFTER = re.compile(r"(\d[\d.,]{0,12})([ ]?)=[ ]?[-−]?[\d?]")
-_LONGEST_TIGHT = 3  # digits of a difference that is written without spaces, else a code or a date
+_LONGEST_TIGHT = 3  # digits of a difference without spaces; longer ones are codes or dates
 _MEASURE_BEFORE = re.compile(r"(?:\d[ \u00a0\u202f]?|[^\W_][²³]?[ ·⋅])$")
 # A unit that a power counts, as in "10⁸ km²", unless it is a word of some language
 _UNIT_AFTER = re.compile(

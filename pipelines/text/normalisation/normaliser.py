@@ -26,7 +26,7 @@ _CURRENCIES: dict[str, str] = {
     for code, symbol in Locale("en").currency_symbols.items()
     if code != "XXX" and (len(symbol) == 1 or symbol.endswith(("$", "¥")))
 }
-_CURRENCIES |= {"US$": "USD", "C$": "CAD", "AU$": "AUD", "zł": "PLN"}
+_CURRENCIES |= {"US$": "USD", "US-$": "USD", "C$": "CAD", "AU$": "AUD", "S$": "SGD", "zł": "PLN"}
 _CURRENCIES |= {"₽": "RUB", "৳": "BDT", "₺": "TRY", "₴": "UAH"}
 _CODES = "USD|EUR|GBP|JPY|INR|CHF|CNY|PLN|BRL|AUD|CAD|KRW|RUB|SAR|AED|MXN|NZD|SEK|NOK|DKK"
 _CODES += "|ARS|CLP|COP|PEN|UYU|PYG|BOB|CRC|GTQ|HNL|NIO|DOP|PAB|VES|AOA|MZN|CVE|HKD|SGD|TWD|THB|IDR"
@@ -48,7 +48,7 @@ _EMAIL = r"""
         [\w.+&-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}(?:/[\w/.-]{1,200})?
       | @[A-Za-z_]\w{0,30}(?![\w@])))
   | """
-_WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # no ending of an Indic language
+_WRITTEN_ON = r"[^\W\u0900-\u0dff]|-(?![\u0900-\u0dff])"  # goes on, but not by an Indic ending
 # Not within a word or a list of words, such as "男/女/其他" and "Lehrer(innen)/Eltern/Kinder"
 _PATH_START = r"(?<![^\s=:,(\[`'\"‘“„«：，、（「《])"
 _OTHERS = rf"""
@@ -73,12 +73,21 @@ _TOKEN = re.compile(_EMAIL + _OTHERS, re.VERBOSE)
 _TOKEN_WITHOUT_EMAIL = re.compile(_OTHERS, re.VERBOSE)  # saves 15 µs for 500 characters
 # Does not match "495 123-45-67".
 _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
+# In languages with another mark between groups, only round numbers, and those that count something
+_SURE_GROUPS = (
+    r"(?<![\d.,+/(:-])(?<!\d[ -])(?<!\) )(?<!el\. )(?<!el: )(?<!\.: )[1-9]\d{0,2}"
+    r"(?:(?: \d{3})*(?: 000)"
+    r"|(?: \d{3}){2,}(?= ?[€$£%]| [kcm]?m(?:[²³]|/[hs])?\b| k?g\b| [Ee]uro\b))"
+    r"(?![\d:]|[ /-]\d|[.,]\d{3})"
+)
 _MONEY_SCALE = re.compile(
     r" ?(thousand|million|billion|trillion|crore|lakh)s?\b"
     r"|([kK]|T(?!-)|[mMbB]n?|tn)(?![^\W\u0900-\u9fff])| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
-_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:([{_SYMBOLS}]|zł\b)|({_CODES})\b)")
+_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:({_LONGER}|[{_SYMBOLS}]|zł\b)|({_CODES})\b)")
+# After millions: "280 millions de $"
+_SCALED_CURRENCY_AFTER = re.compile(rf"(?: d[ei](?= )| d(?=['’]))?['’]?{_CURRENCY_AFTER.pattern}")
 # Indic letters after a unit of other letters are an ending; "2024 l'équipe" has an article.
 _UNIT_AFTER = re.compile(
     rf"[ \u00a0\u202f]?(?!\w['’]\w)((?:(?![{INDIC}])[^\W\d_\u3040-\u9fff]){{1,12}}"
@@ -101,6 +110,7 @@ _ORDINAL_AFTER = {
 }
 _DECADE_AFTER = re.compile(r"['’]?s\b")
 _DOT_MONTH_AFTER = re.compile(r"\. ?(?=(\w{1,12}))")
+_SHORT_MONTH_AFTER = re.compile(rf"[ -]([\w{INDIC}]{{2,8}})[.॰]?,?[ -]((?:19|20)\d\d)(?![\d-])")
 _RANGE_AFTER = re.compile(  # not in a house number of several parts, such as 8-2-293
     r"(?<!\d-\d)(?<!\d-\d\d)(?<!\d-\d{3})(?:-{1,3}|[–—~〜～])(?=[$€£¥₩₹]?\d)(?!\d{1,4}-\d)"
     r"|[~〜～](?=[-−]\d)"
@@ -153,7 +163,8 @@ def normalise(text: str, language: str) -> str:
     text = _WIDE_SPACES.sub(" ", text)  # so that rules need only one form of a space
     text = without_notation(text, words.readings.tables["tex"], times=language in _SAY_TIMES)
     text = _ascii_digits(say_formulas(text, words))
-    if spaced := words.readings.sets.get("spaced", words.group_mark.isspace() and _SPACED_GROUPS):
+    own_groups = _SPACED_GROUPS if words.group_mark.isspace() else _SURE_GROUPS
+    if spaced := words.readings.sets.get("spaced", own_groups):
         mark = "\u202f" if words.group_mark.isspace() else words.group_mark
         text = re.sub(spaced, lambda match: match[0].replace(" ", mark), text)
     text = rewriter(language).rewrite(_with_own_signs(text, words.readings.sets))
@@ -349,10 +360,15 @@ def _say_counted(
 ) -> tuple[str, int]:
     """Speaks a number with its suffix, if any: money, a unit, an ordinal or decade mark."""
     millions = words.millions.match(text, end)
+    if millions and not currency:
+        after = _SCALED_CURRENCY_AFTER.match(text, millions.end())
+        if after:
+            currency = _CURRENCIES.get(after[1] or "", after[2])
+            return words.scaled(number, millions[1], currency), after.end()
     if currency:
-        name = words.currency_name("100", currency)
         if millions:
-            return f"{words.decimal(number)} {millions[1]} de {name}", millions.end()
+            return words.scaled(number, millions[1], currency), millions.end()
+        name = words.currency_name("100", currency)
         if scale := _MONEY_SCALE.match(text, end):
             if scale[1]:
                 return f"{words.decimal(number)} {scale[1]} {name}", scale.end()
@@ -368,6 +384,10 @@ def _say_counted(
             if name in names.written:
                 return words.money(number, code), after.end()
     whole = number.isdecimal()
+    if whole and len(number) <= 2 and (month := _SHORT_MONTH_AFTER.match(text, end)):
+        if (name := month[1].lower().rstrip("॰")) in words.short_months:
+            date = words.date(int(number), words.months[name], int(month[2]))
+            return date or words.integer(number), month.end() if date else end
     if whole and len(number) <= 9:
         if ordinal := _say_ordinal(int(number), text, end, words):
             return ordinal

@@ -51,8 +51,8 @@ _DEEPEST = 3  # fractions within fractions
 def without_notation(text: str, signs: Mapping[str, str], *, times: bool) -> str:
     """Removes lines of signs, hearts and the delimiters of formulas, and replaces the macros of TeX
     by `signs`. Other macros stay, and are read by their name. Raised numbers of HTML become raised
-    digits, numbers of programs lose the marks between their groups, and signs that are typed with
-    other ones, such as "N°" and, with `times`, "2*3", become these signs."""
+    digits, numbers of programs lose the marks between their groups, and signs typed as
+    others get their own character: "№" for "N°" and, with `times`, "×" for "*"."""
     text = _FRAME.sub(r"\2", _LINE.sub("", text))
     if "<3" in text:
         text = _HEART.sub("", text)

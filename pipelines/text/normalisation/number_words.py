@@ -58,7 +58,8 @@ class NumberWords:
         self.not_unit = re.compile(sets.get("not_unit", "(?!)"))
         self.dictated_before = re.compile(f"(?:{expand(sets['dictated'])})$")
         self.dictated_end = re.compile(expand(sets["dictated_end"]))
-        self.millions = re.compile(rf" ?({sets.get('millions', '(?!)')})\b")  # after a number
+        millions = sets.get("millions", "(?!)")  # after a number
+        self.millions = re.compile(rf" ?({millions})(?![^\W\u3040-\ud7ff]|[{INDIC}])")
         self.joined = language in ("zh", "ja")  # written without spaces between words
         self._name = _NUM2WORDS_NAMES.get(language, language)
         self.spells = self._name in CONVERTER_CLASSES or self.readings.numerals is not None
@@ -80,7 +81,7 @@ class NumberWords:
         self.minus = f"{self.own.minus or self._word('negword', '-')} " if self.spells else "-"
         months = self.locale.months["format"]
         self.months = {
-            name.lower().rstrip("."): number
+            name.lower().rstrip(".॰"): number
             for width in ("wide", "abbreviated")
             for number, name in months[width].items()
         }
@@ -272,6 +273,11 @@ class NumberWords:
         amount = Decimal(number).scaleb(3 * "kmbt".index(letter) + 3).normalize()
         return self._joined(self.decimal(f"{amount:f}"), name)
 
+    def scaled(self, number: str, scale: str, currency: str) -> str:
+        """Reads an amount whose `scale` is written, such as "2,5 millones" of euros."""
+        above = self._counted_noun(number, scale)
+        return self._joined(above, self.currency_name("100", currency))
+
     def currency_name(self, number: str, currency: str) -> str:
         if (names := self.own.currencies.get(currency)) and names.spoken:
             return names.spoken[number != "1"]
@@ -440,7 +446,8 @@ def _unit_abbreviations(locale: Locale) -> dict[str, str]:
         if mark and mark not in (unit, "#") and not "\u0900" <= mark[0] < "\u0e00":
             units.setdefault(mark, unit)
     percent = "concentr-percent"
-    return units | {"%": percent, "٪": percent, "°": "angle-degree"}
+    own = {"%": percent, "٪": percent, "°": "angle-degree", "Nm": "torque-newton-meter"}
+    return units | own
 
 
 @lru_cache(maxsize=64)

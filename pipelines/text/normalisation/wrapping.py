@@ -53,7 +53,7 @@ _CONJUNCTION = re.compile(r"(?:und|oder|bzw|sowie|and|or|to|en|of|och|eller|og)\
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    text: str  # without quotation marks of e-mails, and spaces
+    text: str  # without the marks of quoted e-mails, and outer spaces
     edge: str  # what stands before `text`
     columns: int
     is_hard: bool  # ends with a line break of Markdown
@@ -72,8 +72,8 @@ class _Line:
 
 
 def unwrapped(text: str) -> str:
-    """Replace the line breaks of `text` that only wrap a paragraph, with the marks of quoted
-    e-mails after them, and hyphens within words.
+    """Blank out the line breaks of `text` that only wrap a paragraph, the marks of quoted e-mails
+    after them, and the hyphens of divided words.
 
     The text keeps its length, so that places in it stay. Instead of a break there are spaces, or in
     scripts without spaces and within words, invisible characters that cleaning removes.

@@ -100,7 +100,7 @@ class PromptFit:
     _config: PromptConfig
     _outcomes: list[PromptOutcome] = field(default_factory=list)
     preview: Preview | None = None  # its one round is short
-    replaced: bytes | None = None  # among the candidates, by its recording
+    replaced: bytes | None = None  # not rated: the recordings of the earlier voice are candidates
 
     @classmethod
     def begin(

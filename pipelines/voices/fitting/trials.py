@@ -106,7 +106,7 @@ class Outcome:
     pitches: NDArray[np.float32]  # Hz, of frames that have one
     duration_s: float  # duration of the speech; 0 if there was none
     sample_rate: int  # Hz, of the engine
-    rating: SpeechRating = SpeechRating()  # without words, unless the trial requests it
+    rating: SpeechRating = SpeechRating()  # has no words unless the trial requests a rating
     sound: NDArray[np.int16] | None = None  # speech at SPEAKER_SAMPLE_RATE
     second: Embedding | None = None  # embedding by the second encoder, if the trial was rated
 

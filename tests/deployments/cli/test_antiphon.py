@@ -23,6 +23,7 @@ from antiphon.cli.main import antiphon
 from antiphon.cli.service import config_file, store
 from antiphon.cli.sound import PLAYERS, RECORDERS
 from antiphon.cli.trial import SENTENCE
+from configs import running
 from configs.environment import sqlite_url
 from configs.settings import PROJECT_DIR
 from deployments.cli.administration import operator
@@ -471,6 +472,25 @@ def test_without_a_url_commands_use_the_port_of_the_environment(
     (tmp_path / "antiphon" / "config.toml").unlink()
     wrong = shell.run("usage")
     assert wrong.returncode == 2 and b"Invalid port: 'abc'" in wrong.stderr
+
+
+def test_commands_of_users_find_the_service_of_the_data_folder(
+    server: Server, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    shell = Shell(tmp_path, ANTIPHON_DATA=str(data), ANTIPHON_KEY=server.key)
+    for name in ("ANTIPHON_URL", "PORT"):
+        shell.environment.pop(name, None)
+    with running.take(data, server.url) or pytest.fail("taken"):
+        for command in (["usage"], ["voices", "list"], ["login"]):
+            shell.output(*command, given=f"{server.key}\n".encode())
+        (tmp_path / "antiphon" / "config.toml").write_text('url = "http://127.0.0.1:9"\n')
+        stale = shell.run("usage")
+        assert stale.returncode == 4
+        assert stale.stderr.decode().endswith(f" runs at {server.url}: name it with --url\n")
+    (tmp_path / "antiphon" / "config.toml").unlink()
+    assert b"http://127.0.0.1:8000 does not answer" in shell.run("usage").stderr
 
 
 def test_what_a_browser_token_may_not_do_names_keys_and_tokens(

@@ -2,8 +2,10 @@
 
 import asyncio
 import io
+import re
 import shutil
 from base64 import b64encode
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 from uuid import uuid4
@@ -15,6 +17,7 @@ from configs.environment import SettingsError, sqlite_url
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings
+from db.audit import AuditEntry, audit_chain
 from db.database import Database, make_engine
 from db.errors import DatabaseUnavailable
 from deployments.cli.administration import operator
@@ -24,6 +27,8 @@ from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.service import Accounts
 from pipelines.errors import Unauthorized
 from pipelines.maintenance.key_rotation import Rotation
+from pipelines.storage.encryption import Encryption
+from pipelines.storage.files import Files
 from tests.deployments.cli.operated import main
 from tests.migrated import connected, migrate
 from tests.servers import PASSWORD
@@ -121,6 +126,59 @@ def test_users_are_listed_with_their_credit(capsys: pytest.CaptureFixture[str]) 
     assert "ann@example.com" in second and "free" in second
 
 
+def test_a_user_is_erased_with_keys_sessions_and_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = output_of(capsys, "new-key", "--email", "ann@example.com").strip()
+    workspace_id = int(output_of(capsys, "users").splitlines()[1].split()[0])
+    path = asyncio.run(stored_file(workspace_id))
+    assert path.exists()
+    for arguments, problem in (
+        ([], "--email or --workspace names the user"),
+        (["--email", "ann@example.com"], "Aborted"),  # no answer to the question
+        (["--email", "bob@example.com", "--yes"], "there is no such workspace"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(""))
+        with pytest.raises(SystemExit) as ended:
+            main(["delete-user", *arguments])
+        assert problem in f"{ended.value} {capsys.readouterr().err}"
+    assert "Ann" in output_of(capsys, "users")
+    said = output_of(capsys, "delete-user", "--email", "Ann@example.com", "--yes")
+    assert f"({workspace_id}) is erased" in said
+    assert "Ann" not in output_of(capsys, "users")
+    assert not path.exists()
+    with pytest.raises(Unauthorized):
+        asyncio.run(logged_in("ann@example.com", "a long password"))
+    with pytest.raises(Unauthorized):
+        asyncio.run(authenticated(key))
+    last = asyncio.run(audit_entries(workspace_id))[-1]
+    assert (last.action, last.actor) == ("account.erased", "operator")
+    assert "2 workspace(s) are complete" in output_of(capsys, "check-audit")
+    assert "every balance is" in output_of(capsys, "reconcile")
+    asyncio.run(sign_up(load_settings(), "ann@example.com", "Ann"))  # the address is free again
+
+
+async def stored_file(workspace_id: int) -> Path:
+    settings = load_settings()
+    with closing(Database(settings.database_url)) as database:
+        files = Files(settings, database, Encryption(settings.secrets.data_keys))
+        await files.put(workspace_id, "audio", "audio/wav", b"x", None)
+    folder = settings.data_dir / "files" / str(workspace_id)
+    [path] = [path for path in folder.rglob("*") if path.is_file()]
+    return path
+
+
+async def audit_entries(workspace_id: int) -> list[AuditEntry]:
+    with closing(Database(load_settings().database_url)) as database:
+        return await database.read(audit_chain, workspace_id)
+
+
+async def authenticated(key: str) -> None:
+    settings = load_settings()
+    with closing(Database(settings.database_url)) as database:
+        await Authenticator(database, settings.secrets).authenticate(key)
+
+
 def test_the_owner_of_the_first_workspace_gets_a_login(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +250,9 @@ def test_a_command_that_the_database_does_not_allow_is_refused(
         execute(change)
     with pytest.raises(SystemExit, match=message):
         main(arguments.split())
+    if change.startswith(RELEASE):  # as a start would say
+        state, line = asyncio.run(outcome(lambda: check_database(load_settings())))
+        assert state == "FIX" and re.search(message, line)
 
 
 @pytest.mark.parametrize("amount", ["0.0000001", "NaN", "much", "1e300"])
@@ -329,6 +390,7 @@ def every_command(folder: Path) -> dict[str, list[str]]:
     given = {
         "credit": ["1"],
         "plan": ["pro"],
+        "delete-user": ["--email", "ann@example.com", "--yes"],
         "deploy": ["serve_config.yaml", "--check"],
         "backup": [str(folder / "copy")],
         "restore": [str(folder / "backup")],
@@ -391,11 +453,11 @@ def test_a_service_does_not_start_with_new_secrets_beside_its_old_database(tmp_p
 def test_the_doctor_tells_secrets_that_are_not_those_of_the_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    is_right, found = asyncio.run(outcome(lambda: check_database(load_settings())))
-    assert is_right and found.startswith("sqlite")
+    state, found = asyncio.run(outcome(lambda: check_database(load_settings())))
+    assert state == "ok" and found.startswith("sqlite")
     monkeypatch.setenv("ANTIPHON_KEY_PEPPER", "another pepper, of 32 bytes or more")
-    is_right, found = asyncio.run(outcome(lambda: check_database(load_settings())))
-    assert not is_right and found.startswith("ANTIPHON_KEY_PEPPER: not what this database")
+    state, found = asyncio.run(outcome(lambda: check_database(load_settings())))
+    assert state == "FIX" and found.startswith("ANTIPHON_KEY_PEPPER: not what this database")
 
 
 def test_rotation_while_the_service_is_down_needs_no_other_command(

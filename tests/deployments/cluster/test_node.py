@@ -4,6 +4,7 @@ import asyncio
 import copy
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -159,6 +160,22 @@ def test_the_folder_of_ray_is_private_and_kept_from_start_to_start(
     assert (data / "file").stat().st_mode & 0o777 == 0o600
 
 
+def test_old_sessions_of_ray_are_deleted_unless_they_run(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_private(data)
+    sessions = [data / "ray/ray" / f"session_2026-12-0{day}" for day in range(1, 9)]
+    for session in sessions:
+        (session / "sockets").mkdir(parents=True)
+    (data / "ray/ray/session_latest").symlink_to(sessions[-1])
+    with socket.socket(socket.AF_UNIX) as raylet:
+        raylet.bind(str((data / "ray").resolve() / "ray" / sessions[0].name / "sockets/raylet"))
+        raylet.listen()
+        keep_private(data)
+    kept = [session for session in sessions if session.exists()]
+    assert kept == [sessions[0], *sessions[-5:]]
+
+
 @pytest.mark.parametrize("change", ["deleted", "opened", "linked"])
 def test_a_ray_folder_that_others_could_change_is_not_reused(
     data: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -203,10 +220,10 @@ def test_a_missing_ray_folder_is_made_for_its_user_alone(
 ) -> None:
     folder = Path(tempfile.gettempdir(), "new", "ray")
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
-    assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}, which is created at the start")
+    assert asyncio.run(outcome(check_ray)) == ("ok", f"in {folder}, which is created at the start")
     keep_private(data)
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert asyncio.run(outcome(check_ray)) == (True, f"in {folder}")
+    assert asyncio.run(outcome(check_ray)) == ("ok", f"in {folder}")
 
 
 @pytest.mark.parametrize(
@@ -238,4 +255,4 @@ def test_an_unsuitable_ray_folder_is_refused_in_one_sentence(
     with pytest.raises(SettingsError) as caught:
         keep_private(data)
     assert str(caught.value).startswith("RAY_TMPDIR: ") and "\n" not in str(caught.value)
-    assert asyncio.run(outcome(check_ray)) == (False, str(caught.value))
+    assert asyncio.run(outcome(check_ray)) == ("FIX", str(caught.value))

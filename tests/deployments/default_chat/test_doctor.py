@@ -1,18 +1,33 @@
 """What `antiphon doctor` says of the running service."""
 
+import asyncio
 import logging
 import os
 import re
 import socket
+import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from configs import running
+from configs.environment import SettingsError
 from configs.settings import DATABASE, Settings, load_settings, load_settings_of_service
 from deployments.cli import doctor
-from deployments.cli.doctor import Problem, check_chat, check_ports, check_service, check_storage
+from deployments.cli.doctor import (
+    Off,
+    Problem,
+    Wait,
+    ask_ray,
+    check_chat,
+    check_ports,
+    check_service,
+    check_storage,
+    outcome,
+)
+from deployments.cluster import serve_api
 from deployments.cluster.readiness import local_url
 from tests.servers import free_port
 
@@ -125,6 +140,8 @@ def test_commands_find_the_service_of_the_data_folder(
         settings.data_dir.joinpath(DATABASE).touch()
         found = load_settings_of_service()
         assert local_url(found) == url and os.environ["RAY_DASHBOARD_PORT"] == "1234"
+        line = check_service(found, lambda: None, lambda: None)  # before its cluster has begun
+        assert isinstance(line, Wait) and line.startswith("is starting")
         monkeypatch.setenv("PORT", str(free_port()))
         other = load_settings_of_service()
         line = check_service(other, lambda: None, lambda: {"gateway": application("RUNNING")})
@@ -132,6 +149,81 @@ def test_commands_find_the_service_of_the_data_folder(
         assert f"runs at {url}: unset HOST and PORT" in line
     monkeypatch.delenv("PORT")
     assert load_settings_of_service().port == 8000  # nothing is left of a service that has ended
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(10, "wait"), (1000, "FIX")])
+def test_a_controller_that_does_not_run_yet_has_not_died(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, age_s: int, state: str
+) -> None:
+    def no_controller(*_: object, **__: object) -> NoReturn:
+        raise ValueError
+
+    monkeypatch.setattr(serve_api, "nodes", lambda _: [])
+    monkeypatch.setattr(serve_api, "applications", no_controller)
+    with running.take(settings.data_dir, local_url(settings)) or pytest.fail("taken"):
+        began = time.time() - age_s
+        os.utime(settings.data_dir / running.FILE, (began, began))
+        check = partial(check_service, settings, lambda: None, partial(ask_ray, settings))
+        assert asyncio.run(outcome(check))[0] == state
+
+
+@pytest.mark.parametrize("kind", ["pid", "net"])
+def test_a_service_in_a_container_is_not_taken_for_one_here(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(running, "WAIT_S", 0.0)
+    own = running._namespace
+    url = local_url(settings)
+    with monkeypatch.context() as container:
+        container.setattr(running, "_namespace", lambda each: own(each) + "1" * (each == kind))
+        container.setattr(running, "gethostname", lambda: "box")
+        folder = running.take(settings.data_dir, url) or pytest.fail("taken")
+    with folder:
+        assert running.find(settings.data_dir) == (url if kind == "pid" else None)
+        named = "another machine (box)" if kind == "pid" else f"{url} (process {os.getpid()})"
+        with pytest.raises(SettingsError, match=f"{re.escape(named)} uses the folder"):
+            running.take(settings.data_dir, url)
+        if kind == "net":
+            line = check_service(settings, lambda: None, lambda: None)
+            assert isinstance(line, Off) and line.endswith(": run this command there")
+
+
+@pytest.mark.parametrize(
+    ("checks", "status"),
+    [
+        ({"service": "is ready", "redis": Off("none")}, 0),
+        ({"service": Wait("is starting"), "redis": "answers"}, 0),
+        ({"service": Off("does not run"), "redis": Off("none")}, 4),
+        ({"service": Off("does not run"), "redis": Problem("is down")}, 1),
+    ],
+)
+def test_each_line_of_the_doctor_and_the_exit_status_are_true(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    checks: dict[str, str | Problem],
+    status: int,
+) -> None:
+    def answer(name: str) -> str:
+        result = checks.get(name, "well")
+        if isinstance(result, Problem):
+            raise result
+        return result
+
+    for name in [name for name in vars(doctor) if name.startswith("check_")]:
+        found = partial(answer, name.removeprefix("check_"))
+        monkeypatch.setattr(doctor, name, lambda *_, found=found: found())
+        getattr(doctor, name).__name__ = name
+    monkeypatch.setattr(doctor, "load_settings_of_service", lambda: settings)
+    monkeypatch.setattr(logging, "disable", lambda: None)
+    with pytest.raises(SystemExit) as ended:
+        doctor.main.main([], standalone_mode=False)
+    assert ended.value.code == status
+    for line in capsys.readouterr().out.splitlines():
+        state, name = line.split()[:2]
+        result = checks.get(name, "well")
+        expected = {Problem: "FIX", Off: "off", Wait: "wait", str: "ok"}[type(result)]
+        assert (state, line.endswith(f" {result}")) == (expected, True)
 
 
 def test_the_doctor_knows_a_dashboard_port_of_its_own_ray(

@@ -260,7 +260,7 @@ def misspell(config: dict[str, Any], case: str) -> None:
             f"{CHAT}.ray_actor_options: a replica needs 500 CPU, and no machine has that; at most"
             " 2 CPU",
         ),
-        ("gpus", f"{CHAT}.ray_actor_options.num_gpus is 1.5, but above 1 must be a whole number"),
+        ("gpus", f"{CHAT}.ray_actor_options.num_gpus is 1.5, but a number above 1 must be whole"),
         ("several gpus", f"{CHAT}.ray_actor_options: a replica needs 2 GPU, and no machine has"),
         ("application option", "unknown option: applications.models.routeprefix"),
         ("args key", "application 'models': args: ttts: Extra inputs are not permitted"),

@@ -1,6 +1,7 @@
 """Words of Whisper's alignment, and their times."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ def words_at(times: Times, duration_s: float = 9.0) -> Times:
         [(0, 1), (1, 2), (2, 2)],
         [(0, 1), (1.5, 1.5), (1.5, 2)],
         [(0, 1), (9.5, 9.9)],
+        [(0, 1), (3, 3), (5, 6)],
+        [(0, 0), (5, 6)],
         [(7, 8), (8, 12), (12, 13)],
     ],
 )
@@ -37,8 +40,8 @@ def test_words_on_one_instant_share_the_time_of_a_neighbour(times: Times) -> Non
     spread = words_at(times)
     assert len(spread) == len(times)
     assert spread == sorted(spread)
-    alone = times == [(0, 1), (9.5, 9.9)]  # a word after the end of the audio touches none
-    assert all(start < end for start, end in (spread[:1] if alone else spread))
+    assert all(start < end for start, end in spread)
+    assert all(before[1] <= after[0] for before, after in pairwise(spread))
     assert (spread[0][0], spread[-1][1]) == (times[0][0], min(times[-1][1], 9))
 
 

@@ -54,6 +54,31 @@ def test_speech_is_transcribed_in_its_detected_language(engine: WhisperEngine, s
     assert word_error_rate(transcript.segments[0].text) < 0.1
 
 
+@pytest.mark.parametrize("word", ["three", "seven", "stop"])
+def test_a_word_is_heard_from_the_first_sample_on(
+    engine: WhisperEngine, weights: WeightStore, word: str
+) -> None:
+    pcm = speak(f"{word}.", weights, "en", "tts/vits")
+    loud = np.flatnonzero(np.abs(pcm) > 0.1 * np.abs(pcm).max())
+    cut = pcm[loud[0] : loud[-1]]
+    speech = ((0, len(cut)),)
+    (transcript,) = engine.transcribe([TranscriptionRequest(cut, "en", speech=speech)])
+    (segment,) = transcript.segments
+    assert re.sub(r"\W", "", segment.text.lower()) in (word, {"three": "3", "seven": "7"}.get(word))
+    assert 0 <= segment.words[0].start < segment.words[-1].end <= len(cut) / STT_SAMPLE_RATE
+
+
+@pytest.mark.parametrize("given", ["es", "ja"])
+def test_a_loop_in_a_wrong_language_gives_way_to_the_spoken_one(
+    engine: WhisperEngine, speech: Pcm, given: str
+) -> None:
+    (transcript,) = engine.transcribe([TranscriptionRequest(speech, given)])
+    assert transcript.language == "en"
+    assert word_error_rate(transcript.segments[0].text) < 0.1
+    (live,) = engine.transcribe([TranscriptionRequest(speech, given, is_live=True)])
+    assert live.language == given  # a session has no other language than its client allows
+
+
 def test_beam_search_with_a_prompt_transcribes_speech(engine: WhisperEngine, speech: Pcm) -> None:
     options = RecognitionOptions(prompt="fox, dog, tree")
     text = text_of(engine, speech, language="en", options=options, beam_size=5)

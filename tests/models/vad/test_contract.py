@@ -35,6 +35,15 @@ def test_silence_is_not_speech(engine: VADEngine) -> None:
     assert len(engine.probabilities(np.zeros(0, np.float32))) == 0
 
 
+def test_speech_that_begins_at_once_is_found(engine: VADEngine, weights: WeightStore) -> None:
+    pcm = speak("Seven.", weights)
+    cut = pcm[np.flatnonzero(np.abs(pcm) > 0.2 * np.abs(pcm).max())[0] :]
+    size = engine.capabilities.frame_samples
+    after_silence = engine.probabilities(np.pad(cut, (8 * size, 0)))[8:]
+    at_once = engine.probabilities(cut)
+    assert np.abs(at_once - after_silence).max() < 0.1
+
+
 def test_two_streams_do_not_mix(engine: VADEngine, weights: WeightStore) -> None:
     pcm = speak("One and two.", weights)
     size = engine.capabilities.frame_samples

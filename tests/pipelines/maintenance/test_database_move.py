@@ -197,7 +197,7 @@ def test_triggers_and_counters_work_after_a_move(small_url: str, other_url: str)
 
 def test_a_target_with_rows_or_with_other_tables_is_refused(small_url: str, other_url: str) -> None:
     execute(other_url, "CREATE TABLE pages (id INTEGER)")
-    with pytest.raises(ValueError, match="the table 'pages' of something else"):
+    with pytest.raises(ValueError, match="table 'pages' is not of this service"):
         move_database(small_url, other_url)
     execute(other_url, "DROP TABLE pages")
     migrate(other_url)

@@ -16,7 +16,6 @@ from db.accounts import User, delete_user
 from db.billing import ledger
 from db.database import Database, utc_now
 from db.webhooks import NewEvent, Webhook
-from pipelines.accounts.authentication import ALL_SCOPES, Principal
 from pipelines.billing.billing import Billing
 from pipelines.billing.operation import Operation
 from pipelines.maintenance import erasure
@@ -41,14 +40,14 @@ class Account:
         self.database = database
         self.billing = Billing(database, load_yaml(PlansConfig, "plans").prices, plain)
         self.workspace_id = workspace_id
-        self.owner = Principal(user_id, workspace_id, "w", "free", ALL_SCOPES, None)
+        self.user_id = user_id
 
     async def capture(self) -> int:
         charge = await self.billing.hold(self.workspace_id, "tts", 100, Operation())
         return await charge.capture(100, NewEvent("tts.completed", {}))
 
     async def erase(self) -> None:
-        await self.database.run(erase_rows, self.owner)
+        await self.database.run(erase_rows, self.workspace_id, self.user_id, "operator")
 
     async def some_transaction_waits(self) -> bool:
         waiting = await self.database.read(lambda session: session.connection().scalar(WAITING))

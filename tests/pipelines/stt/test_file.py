@@ -182,6 +182,52 @@ async def test_each_segment_of_a_file_is_written_in_its_own_language(
     assert "".join(part.text for part in parts if isinstance(part, HeardText)) == whole.text
 
 
+class OtherLanguageTranscriber(RecordingTranscriber):
+    """Finds English, whatever language is given."""
+
+    async def transcribe(self, request: TranscriptionRequest) -> Transcript:
+        return replace(await super().transcribe(request), language="en")
+
+
+async def test_speech_in_another_language_than_the_given_one_has_a_warning(
+    decoder: AudioDecoder, transcriber: RecordingTranscriber, tmp_path: Path
+) -> None:
+    other = OtherLanguageTranscriber(transcriber.info)
+    pipeline = TranscriptionPipeline(other, decoder, LoudnessVAD(), load_profiles())
+    path = write(tmp_path / "0", tone(1))
+    wrong = await transcribe(pipeline, path, RecognitionOptions("es"))
+    right = await transcribe(pipeline, path, RecognitionOptions("en"))
+    detected = await transcribe(pipeline, path, RecognitionOptions())
+    assert [file.language for file in (wrong, right, detected)] == ["en"] * 3
+    assert "'es'" in "".join(wrong.warnings)
+    assert not right.warnings and not detected.warnings
+
+
+class FaintVAD(LoudnessVAD):
+    """Takes sound for speech with a low probability."""
+
+    highest = 0.7
+
+    def batches(self, pcm: np.ndarray) -> Iterator[Probabilities]:
+        for batch in super().batches(pcm):
+            yield np.minimum(batch, self.highest)
+
+
+@pytest.mark.parametrize(("highest", "text"), [(0.7, ""), (0.8, "text 0")])
+async def test_an_unlikely_text_of_unlikely_speech_is_dropped(
+    decoder: AudioDecoder,
+    transcriber: RecordingTranscriber,
+    tmp_path: Path,
+    highest: float,
+    text: str,
+) -> None:
+    vad = FaintVAD()
+    vad.highest = highest
+    pipeline = TranscriptionPipeline(transcriber, decoder, vad, load_profiles())
+    result = await transcribe(pipeline, write(tmp_path / "0", tone(1)), RecognitionOptions("en"))
+    assert (result.text, len(transcriber.requests)) == (text, 1)
+
+
 async def test_a_long_file_has_a_limited_number_of_calls_in_flight(
     pipeline: TranscriptionPipeline, transcriber: RecordingTranscriber, tmp_path: Path
 ) -> None:

@@ -160,9 +160,11 @@ def test_lines_count_the_label_and_keep_words_together(language: str, speaker: s
     words = [Word(piece, at / 5, (at + 1) / 5, 0.9) for at, piece in enumerate(pieces)]
     shown = [cue.split("\n")[2:] for cue in to_srt([(speaker, words)], language).split("\n\n")[:-1]]
     wide = sum(2 if letter > "⺀" else 1 for letter in speaker or "")
-    for cue in shown:
+    for number, cue in enumerate(shown):
         assert len(cue) <= 2
-        if speaker:
+        if speaker and number:  # the label is not repeated
+            assert not cue[0].startswith(f"{speaker}: ")
+        elif speaker:
             assert cue[0].startswith(f"{speaker}: ")
             cue[0] = "·" * min(wide + 2, 21) + cue[0].removeprefix(f"{speaker}: ")
         assert max(map(len, cue)) <= 42, cue
@@ -173,6 +175,25 @@ def test_lines_count_the_label_and_keep_words_together(language: str, speaker: s
     spoken = re.sub(r"<v [^>]+>", "", to_vtt([(speaker, words)], language)).split("\n\n")[1:-1]
     assert all(len(line) <= 42 for cue in spoken for line in cue.split("\n")[1:])
     assert speaker is None or len(spoken) <= len(shown)  # players do not show the voices
+
+
+def test_a_label_stands_where_the_speaker_changes() -> None:
+    def said(start: float) -> list[Word]:
+        text = f"{ENGLISH} {ENGLISH}".split()
+        return [
+            Word(word, start + at / 5, start + (at + 1) / 5, 0.9) for at, word in enumerate(text)
+        ]
+
+    def labels(*turns: tuple[str, float]) -> list[str]:
+        cues = to_srt([(speaker, said(start)) for speaker, start in turns], "en").split("\n\n")[:-1]
+        lines = [line for cue in cues for line in cue.split("\n")[2:]]
+        assert all(len(line) <= 42 for line in lines)
+        return [match[0] if (match := re.search("[AB](?=: )", cue)) else "" for cue in cues]
+
+    shown = labels(("A", 0), ("A", 10), ("B", 20), ("A", 30))
+    assert [label for label in shown if label] == ["A", "B", "A"] and len(shown) > 6
+    mixed = labels(("A", 0), ("B", 1))  # channels
+    assert mixed == ["A", "B"] * (len(mixed) // 2)
 
 
 def test_a_short_cue_joins_its_sentence_or_stays_for_a_second() -> None:

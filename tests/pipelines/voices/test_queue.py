@@ -1,7 +1,6 @@
 """Custom voices and their queue under concurrent requests, on both databases."""
 
 import asyncio
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,10 +226,8 @@ async def test_a_voice_added_during_the_erasure_of_its_workspace_is_removed(
     for _ in range(6):
         workspace = await backend.database.get(Workspace, backend.principal.workspace_id)
         assert workspace is not None
-        owner = replace(backend.principal, user_id=workspace.owner_id)
-        added, erased = await asyncio.gather(
-            backend.add(), backend.database.run(erase_rows, owner), return_exceptions=True
-        )
+        erasure = backend.database.run(erase_rows, workspace.id, workspace.owner_id, "operator")
+        added, erased = await asyncio.gather(backend.add(), erasure, return_exceptions=True)
         assert isinstance(added, Voice | Unauthorized | StorageUnavailable), added
         assert not isinstance(erased, BaseException), erased
         await backend.files.delete_expired()

@@ -25,7 +25,7 @@ from pipelines.voices.fitting.trials import Outcome
 EMBEDDING = slice(0, SOUND_SIZE)  # part of a measurement
 PITCH = slice(SOUND_SIZE, SOUND_SIZE + 2)  # level and range
 MEASUREMENTS = SOUND_SIZE + 3  # the last is the quality
-FILTERS = 3  # beside the best so far
+FILTERS = 3  # filters that are tried beside the best so far
 FILTER_SPREAD_DB = 2.0
 FILTER_STEP_DB = 2.5  # root mean square, at most
 FILTER_COST = 0.0002  # cost of a decibel squared in each band
@@ -63,8 +63,8 @@ class SearchState:
     sounds: list[Vectors] = field(default_factory=list)  # [515] as Observation, through `filters`
     filters: list[Vectors] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)
+    # Of each generation: attempts until then, and the similarity of its mean embedding.
     curve: list[tuple[int, float]] = field(default_factory=list)
-    # of each generation: attempts until then, and the similarity of its mean embedding
     centres: list[Vectors] = field(default_factory=list)
     evolution: dict[str, Vectors] = field(default_factory=dict)  # state of CMA-ES
     # Faded sums over the generations, for `_filter_changes`.

@@ -77,7 +77,8 @@ export function speech() {
     const voices = new Set((wished.script || [{}]).map((line) => script.nameOf(line.voice) || wished.voice?.name || t("voices.auto")));
     const item = { text: wished.text, script: wished.script, voice: [...voices].join(", "), cost, ...made };
     const silent = made.unread?.length ? ` ${t("speak.unread", { parts: made.unread.join(", ") })}` : "";
-    place.say(t("speak.done", { length: t("unit.seconds", { n: number(made.seconds, 1) }), first: t("unit.seconds", { n: number(first / 1000, 2) }), price: usd(cost) }) + silent);
+    const warned = (made.warnings || []).map((warning) => ` ${warning}.`).join("");
+    place.say(t("speak.done", { length: t("unit.seconds", { n: number(made.seconds, 1) }), first: t("unit.seconds", { n: number(first / 1000, 2) }), price: usd(cost) }) + silent + warned);
     const shown = show(item);
     history.add(item);
     refreshCredit();

@@ -47,7 +47,7 @@ export function messages({ text, voice, speed, pitch, pronunciations }) {
 export async function makeFile(wish, signal) {
   const spoken = await ask("/tts-synthesize", { method: "POST", json: body(wish), signal });
   const blob = new Blob([fromBase64(spoken.audio_base64)], { type: TYPES[wish.format] });
-  return { blob, words: spoken.words || [], seconds: spoken.duration_seconds, format: wish.format, unread: spoken.unread };
+  return { blob, words: spoken.words || [], seconds: spoken.duration_seconds, format: wish.format, unread: spoken.unread, warnings: spoken.warnings };
 }
 
 // Plays speech while it is made. `onbegin` gets the stream, `onwords` its words, `onfirst` the
@@ -70,8 +70,8 @@ export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
       onwords(words);
     }
   };
-  let unread = [];
-  const leave = (parts) => { unread = parts || unread; };
+  let gaps = {};
+  const leave = ({ unread, warnings }) => { gaps = { unread, warnings }; };
   signal.addEventListener("abort", () => stream.stop());
   try {
     if (isSocket) await bySocket(wish, signal, hear, leave, () => { asked = performance.now(); });
@@ -84,7 +84,7 @@ export async function speakLive(wish, { signal, onbegin, onwords, onfirst }) {
   }
   if (!stream.pieces.length) return null;
   const bytes = stream.pieces.reduce((sum, one) => sum + one.length, 0);
-  return { blob: wav(stream.pieces, stream.rate), words, seconds: bytes / 2 / stream.rate, format: "wav", unread };
+  return { blob: wav(stream.pieces, stream.rate), words, seconds: bytes / 2 / stream.rate, format: "wav", ...gaps };
 }
 
 function bySocket(wish, signal, hear, leave, onready) {
@@ -103,7 +103,7 @@ function bySocket(wish, signal, hear, leave, onready) {
     } else if (message.audio_chunk) {
       hear(fromBase64(message.audio_chunk.audioContent), message.audio_chunk.words, RATE);
     } else if (message.context_closed) {
-      leave(message.context_closed.unread);
+      leave(message.context_closed);
     }
   }, () => ask("/tts/explain", { method: "POST", json: { text: wish.text } }));
 }
@@ -114,9 +114,9 @@ async function byAnswer(wish, signal, hear, leave) {
   const answer = await call("/tts-stream", { method: "POST", json, signal });
   for await (const line of lines(answer)) {
     if (!line) continue;
-    const { type, result, message, error, unread } = JSON.parse(line);
+    const { type, result, message, error, ...gaps } = JSON.parse(line);
     if (type === "error") throw new ApiError(message, { code: error });
-    if (type === "complete") leave(unread);
+    if (type === "complete") leave(gaps);
     if (type === "chunk") hear(fromBase64(result.audioContent), result.words, result.sample_rate);
   }
 }
