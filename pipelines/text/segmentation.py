@@ -43,7 +43,6 @@ _FORMS = re.compile(
 _BOXED = re.compile(r"LATIN (CAPITAL|SMALL) LETTER ([A-Z])$")  # the names of Ⓐ, ⒜, 🄰 and 🅰
 _APOSTROPHES = frozenset("´ʼ‛＇")  # typed for one, as in "don´t"
 _NARROW_SPACES = frozenset("\u00a0\u202f")  # they group digits, which normalisation parses
-_NARROW_AFTER_WORD = re.compile("(?<=[^\\d\\s])[\u00a0\u202f]")
 _RAISED = frozenset("⁰⁴⁵⁶⁷⁸⁹ⁿⁱ")  # exponents, which normalisation reads
 # Lines over, under and through a letter, and keys and circles around it
 _DRAWN = re.compile("[\u0305\u0332-\u0338\u033f\u20d0-\u20f0]")
@@ -131,7 +130,7 @@ def clean(text: str) -> str:
     if "&" in text:
         text = _ENTITY.sub(lambda entity: unescape(f"&{entity[1]};"), text)
     text = unicodedata.normalize("NFC", LINE_BREAK.sub("\n", text))
-    text = _NARROW_AFTER_WORD.sub(" ", _BEFORE_CIRCLED.sub(" ", text))
+    text = _BEFORE_CIRCLED.sub(" ", text)
     text = _FULL_WIDTH_MARK.sub(lambda mark: "." if mark[0] == "．" else ",", text)
     if text.isascii() and text.isprintable():
         return text

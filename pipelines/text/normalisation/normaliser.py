@@ -133,6 +133,7 @@ _RATE = re.compile(r"(?=.{4})(?:(?:[mµμ]?g|ml|kcal)/kg|[^/]+/(?!(?:[cm]m|mi|TB
 _HALF_DAY = r"(1[0-2]|0?[1-9])(:[0-5]\d)? ?[AaPp](?:\. ?[Mm]\.|\.? ?[Mm](?![A-Za-z\d_]))"
 _VULGAR_FRACTION = re.compile(r" ?[¼-¾⅐-⅞]")
 _SAY_TIMES = frozenset("en de es fr it pt nl pl ar hi bn kn ml ta te zh ja".split())
+_WIDE_SPACES = re.compile(r"(?<=[^\d\s])[\u00a0\u202f]| {2,}")
 _SPACES = re.compile(r"[ \u00a0\u202f]+")
 # Dashes, also as typewriters have them, and not the options of a command such as "--help". Most
 # phonemizers hear a dash only between spaces. "a - b" is a difference, and "i--" counts down.
@@ -140,7 +141,7 @@ _TYPED = "(?<!-)-{2,4}(?![->])"
 _OPTION = r"(?<= )--[a-z][\w-]*+(?:[ =.,)]|$)(?!.{0,200}\w--)"
 _DASH = re.compile(
     rf"(?<=[\w.,;:!?…\"'”’»)])(?:(?<!\b\w) - | ?(?!{_OPTION}){_TYPED}(?<!\b[i-nx]--(?= )) ?"
-    r"| ?(?<!—)[—―](?!—) ?)(?=\w|[\"'“‘«(¿¡] ?\w)"
+    r"| ?(?<!—)[—―](?!—) ?)(?=\w|[\"'“‘«(¿¡]\w|[“«] \w)"
 )
 _DASH_AT_START = re.compile(
     rf"(?:^|(?<=[“‘«(¿¡])|(?<=[“«] )|(?<=^[\"'])|(?<= [\"'])){_TYPED} ?(?=[\w“«\"¿¡])"
@@ -159,6 +160,7 @@ def normalise(text: str, language: str) -> str:
     Digits are kept where no library supports the language: espeak-ng reads them.
     """
     words = words_for(language)
+    text = _WIDE_SPACES.sub(" ", text)  # so that rules need only one form of a space
     text = without_notation(text, words.readings.tables["tex"], times=language in _SAY_TIMES)
     text = _ascii_digits(say_formulas(text, words))
     own_groups = _SPACED_GROUPS if words.group_mark.isspace() else _SURE_GROUPS

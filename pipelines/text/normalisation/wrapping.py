@@ -35,11 +35,12 @@ _FIELD = re.compile(r"[A-Z][\w-]{1,30}: ")
 _DASH = re.compile(r"[–—―]\s?")
 _OPENERS = "\"'“‘„«‹([{「『（《¿¡–—― "
 _ENDS = re.compile(r"""[.!?…:。！？।؟۔]["'”’»」』)\]]*$""")
-# Before a name, so that a sentence goes on: "Mr.\nBennet", "J.\nSmith"
-_TITLE = re.compile(
-    r"\b(?:M(?:rs?|s|essrs|lle|me)?|Dra?|S(?:ra?|nra?|igg?|t)|Rev|Capt|Col|Gen|Prof|Hon|Lieut|Sgt|H(?:rn?|err)|Fr|D"
-    r"|Mlles?|Mmes?|Exm[oa]|[A-Z]\. ?[A-Z])\.$"
+# Before a name or a number, so that a sentence goes on: "Mr.\nBennet", "J.\nSmith", "Op.\n2"
+_UNENDED = re.compile(
+    r"\b(?:M(?:rs?|s|essrs|lles?|mes?)?|Dra?|S(?:ra?|nra?|igg?|t)|Rev|Capt|Col|Gen|Prof|Hon|Lieut|Sgt"
+    r"|H(?:rn?|err)|Fr|D|Exm[oa]|[A-Z]\. ?[A-Z]|Op|[Vv]ols?|[Cc]hap|pp?|[Ff]igs?)\.$"
 )
+_LONGEST_UNENDED = 8  # "Messrs."
 _HARD_END = re.compile(r"\S(?:  |\\)$")  # line breaks of Markdown
 _HYPHEN = re.compile(r"[^\W\d_][-\u00ad\u2010]$")
 _CLOSE = re.compile(rf"{UNSPACED.pattern}|[\u3000-\u303f\uff01-\uff60]")
@@ -131,7 +132,7 @@ def _soft(lines: Sequence[_Line]) -> list[int]:
                 is_soft = True
             elif _is_full(before, after, limit):
                 is_long = before.columns >= SURELY_LONG
-                ends_open = before.text[-1].isalpha() or _TITLE.search(before.text) is not None
+                ends_open = before.text[-1].isalpha() or _is_unended(before)
                 ends_open = ends_open or usual >= SURELY_LONG
                 is_soft = is_proven or after.first.islower() or (is_long and ends_open)
             else:
@@ -192,7 +193,11 @@ def _may_join(before: _Line, after: _Line) -> bool:
 
 def _ends(line: _Line) -> bool:
     """Whether a line may end with the end of a sentence."""
-    return _ENDS.search(line.text) is not None and _TITLE.search(line.text) is None
+    return _ENDS.search(line.text) is not None and not _is_unended(line)
+
+
+def _is_unended(line: _Line) -> bool:
+    return _UNENDED.search(line.text, max(0, len(line.text) - _LONGEST_UNENDED)) is not None
 
 
 def _goes_on(before: _Line, after: _Line) -> bool:

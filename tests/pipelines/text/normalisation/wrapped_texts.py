@@ -85,6 +85,10 @@ JAPANESE = (
 SEEN = {
     "book of 72": prose(HARBOUR) + "\n\n" + prose(SHORT),
     "two lines": prose(SHORT),
+    "title at the end of a line": "The carriage had left the yard before anybody saw that old Mr.¬\n"
+    "Green was waiting at the gate with the letters of the whole family.",
+    "opus at the end of a line": "Of the six pieces that she played that night, only the last, his Op.¬\n"
+    "2, was known to anybody in the room.",
     "German book": prose(KIRCHE),
     "French book of 65": prose(EGLISE, 65),
     "Spanish book": prose(IGLESIA),
@@ -187,6 +191,7 @@ HELD_OUT = {
     "For every atom belonging to me as good belongs to you.\n\nI loafe and invite my soul,\n"
     "I lean and loafe at my ease observing a spear of summer grass.",
     "Chinese couplets": "白日依山尽，黄河入海流。\n欲穷千里目，更上一层楼。",
+    "form": "Title: Mr.\nName: John Green\nDeliver to: the gate at the end of the street",
     "tasks": "Call the plumber about the kitchen\nWrite to the school\nBook the train to Edinburgh\n"
     "Pay the bill",
     "American address": "Mr. John Appleseed\nAppleseed Orchards, Inc.\n1234 Long Meadow Lane, "
