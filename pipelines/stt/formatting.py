@@ -322,6 +322,12 @@ def _numbers(language: str) -> dict[str, int]:
     names |= {words.read(str(number), "feminine"): number for number in range(20, SCALE)}
     for variant in _VARIANTS.get(language, ()):
         names |= {num2words(number, lang=variant): number for number in range(SCALE)}
+    if language == "fr":  # years, as in "dix-neuf cent cinq"
+        names |= {
+            f"{words.integer(str(year // 100))} cent {words.integer(str(year % 100))}": year
+            for year in range(1100, 2000)
+            if year % 100
+        }
     plain = {_plain_name(name): number for name, number in names.items()}
     for find, becomes in _WRITTEN_OTHERWISE.get(language, {}).items():
         plain |= {re.sub(find, becomes, name): plain[name] for name in plain}

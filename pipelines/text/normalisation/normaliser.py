@@ -58,8 +58,9 @@ _OTHERS = rf"""
       | {_PATH_START}(?:[A-Za-z]:\\|~/|/(?=[\w.-]{{2,40}}/))[\w./\\-]{{1,500}}))
   | (?=[\d+(−{_SYMBOLS}A-Z-])(?:  # the others begin with one of these
     (?P<iso>(?<![\w.,-])(?P<iso_y>\d{{4}})-(?P<iso_m>\d{{1,2}})-(?P<iso_d>\d{{1,2}})(?!{_WRITTEN_ON}))
-  | (?P<date>(?<![\w.,/-])(?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)
-      (?P<d3>\d{{4}}|\d{{2}})(?!{_WRITTEN_ON}|/|[.,]\d))
+  | (?P<date>(?:(?<![\w.,/-])|(?<=[./]\d{{4}}-))
+      (?P<d1>\d{{1,2}})(?P<sep>[./-])(?P<d2>\d{{1,2}})(?P=sep)(?P<d3>\d{{4}}|\d{{2}})
+      (?=-\d{{1,2}}(?P=sep)\d{{1,2}}(?P=sep)\d|(?!{_WRITTEN_ON}|/|[.,]\d)))
   | (?P<time>(?<![\w.,:])(?P<hour>\d{{1,2}})[:h](?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?
       (?:[ ]?(?P<half>[AaPp])(?:[ ]?[Mm]\b|\.[ ]?[Mm]\b\.?)|(?![\w:])))
   | (?P<clock>(?<![\w.,:])(?P<clock_hour>1[0-2]|[1-9])\ ?(?P<clock_ap>[AaPp])
