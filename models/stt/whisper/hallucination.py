@@ -13,6 +13,9 @@ from models.stt.options import RecognitionOptions
 # and it was wrong; all texts of hummed babble lay there.
 DOUBTFUL_LOGPROB = -0.4  # a lower one is a hallucination if the no-speech probability is high
 UNLIKELY_LOGPROB = -0.9  # a lower one is a hallucination at half that no-speech probability
+# A shorter text below it is a hallucination at this share of that no-speech probability. Of 300
+# spoken digits none is there, but "you", written for the beginning of a hum, is.
+FAINT_LOGPROB, FAINT_SILENCE = -1.0, 0.8
 LONG = 10  # tokens; the mean of fewer says little, such as of one repeated word
 IMPROBABLE_LOGPROB = -1.3  # a lower one is always a hallucination
 
@@ -74,6 +77,7 @@ class HallucinationGuards:
             or logprob < IMPROBABLE_LOGPROB
             or (logprob < DOUBTFUL_LOGPROB and silence > threshold)
             or (logprob < UNLIKELY_LOGPROB and silence > threshold / 2 and is_long)
+            or (logprob < FAINT_LOGPROB and silence > threshold * FAINT_SILENCE)
         )
 
     def repeats(self, decoding: Decoding) -> bool:

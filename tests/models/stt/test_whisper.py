@@ -346,9 +346,11 @@ def test_a_lower_no_speech_threshold_rejects_more_texts(engine: WhisperEngine) -
         (12, -1.0, 0.25, False),  # speech in loud noise
         (12, -0.85, 0.34, False),
         (4, -1.0, 0.34, False),  # a word that is repeated
+        (1, -1.05, 0.58, True),  # the beginning of a hum
+        (1, -1.05, 0.44, False),  # a digit, cut closely
     ],
 )
-def test_a_long_unlikely_text_where_there_may_be_silence_is_dropped(
+def test_an_unlikely_text_where_there_may_be_silence_is_dropped(
     engine: WhisperEngine, length: int, logprob: float, no_speech: float, is_dropped: bool
 ) -> None:
     text = Decoding(tuple(range(length)), "words", logprob, no_speech, 0.5, True)
