@@ -28,7 +28,7 @@ from pipelines.jobs.documents.book import (
 from pipelines.jobs.documents.headings import follows, is_extra
 from pipelines.jobs.documents.package import Package, Place, place_of
 from pipelines.jobs.file_kinds import UTF_16_MARKS, archive_kind, not_a_document
-from pipelines.text.markup import Token, tokens_of
+from pipelines.text.markup import MAX_ATTRIBUTES, Token, fault, tokens_of
 from pipelines.text.normalisation.notation import TO_RAISED
 
 MAX_MEMBERS = 10_000
@@ -36,7 +36,8 @@ MAX_NOTE = 3000  # characters of a note that only links mark
 MAX_COVER_BYTES = 4 << 20
 MOST_BYTES = 4  # bytes for each allowed character, of a file when unpacked
 MOST_MARKUP = 4  # times as many, of all files; textbooks with formulas are mostly MathML
-MAX_TOKENS = 1_500_000
+MAX_PARTS = 1_500_000  # in 3 s; a textbook with formulas has 1.3 million
+MAX_STYLE = 1000  # characters of an inline style that may hide an element
 MOST_LEVELS = 2  # levels of the table of contents; deeper entries are sections
 COVERS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")  # signatures of JPEG and PNG
 UNTITLED = "Untitled"
@@ -46,6 +47,10 @@ _CONTAINER = "META-INF/container.xml"  # names the package document
 _DOCTYPE = re.compile(r"<!DOCTYPE[^\[<>]*>", re.IGNORECASE)
 _ENCODING = re.compile(
     rb"""<\?xml[^>]{1,99}?encoding=["'](iso-8859-\d{1,2}|windows-125\d)["']""", re.IGNORECASE
+)
+# Expat reads a tag at once; 12 MB of attributes would stop all threads for 0.7 s.
+_CROWDED = re.compile(
+    rf"""<[^\s!?<>"']++(?:[^<>"']*+(?:"[^"<]*+"|'[^'<]*+')){{{MAX_ATTRIBUTES + 1}}}"""
 )
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w{1,32};")
 _UNREADABLE: tuple[type[Exception], ...] = (KeyError, BadZipFile, RuntimeError, OSError, EOFError)
@@ -77,6 +82,10 @@ def read_epub(data: bytes, most_characters: int) -> Book:
     return _Epub(data, most_characters).book()
 
 
+def _too_many_files() -> InvalidRequest:
+    return InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
+
+
 class _DamagedFile(InvalidRequest):
     """A file of the EPUB is missing or cannot be unpacked."""
 
@@ -86,11 +95,11 @@ class _Epub:
 
     def __init__(self, data: bytes, most_characters: int) -> None:
         if data.count(b"PK\x01\x02") > MAX_MEMBERS:  # entries of the directory
-            raise InvalidRequest(f"document: an EPUB has at most {MAX_MEMBERS} files")
+            raise _too_many_files()
         self._most_characters = most_characters
         self._file_bytes = MOST_BYTES * most_characters + MAX_COVER_BYTES
         self._bytes_left = MOST_MARKUP * self._file_bytes
-        self._tokens_left = MAX_TOKENS
+        self._parts_left = MAX_PARTS
         try:
             self._zip = ZipFile(io.BytesIO(data))
         except (BadZipFile, ValueError, NotImplementedError):
@@ -108,14 +117,16 @@ class _Epub:
         package = Package(path)
         for token in self._tokens(path):
             package.read(token)
+        if len(package.items) > MAX_MEMBERS:
+            raise _too_many_files()
         pages = package.pages()
         title = next(iter(package.metadata.texts("title", "main")), UNTITLED)
         entries: dict[Place, str] = {}
         if package.contents in package.items:
             with suppress(InvalidRequest):  # a broken one; headings begin chapters, too
-                entries = self._contents(package.items[package.contents])
+                entries = self._contents(package)
         entries = {place: label for place, label in entries.items() if place[0] in pages}
-        reader = _PageReader(title, entries if len(entries) > 1 else {})
+        reader = _PageReader(title, entries if len(entries) > 1 else {}, package)
         damaged = dict[str, InvalidRequest]()
         for page in pages:
             reader.turn(page)
@@ -159,8 +170,9 @@ class _Epub:
                 return place_of(page, next(filter(None, links), ""))[0]
         return page
 
-    def _contents(self, page: str) -> dict[Place, str]:
+    def _contents(self, package: Package) -> dict[Place, str]:
         """Reads the labels of the table of contents, of a navigation document or an NCX."""
+        page = package.items[package.contents]
         labels: dict[Place, str] = {}
         levels = list[bool]()  # whether each of the entries above has a place
         is_toc = False
@@ -183,9 +195,9 @@ class _Epub:
             elif tag in ("a", "navlabel") and not token.closes:
                 label = ""
                 if tag == "a":
-                    place = place_of(page, token.attributes.get("href", ""))
+                    place = package.place(page, token.attributes.get("href", ""))
             elif tag == "content" and not token.closes:
-                place = place_of(page, token.attributes.get("src", ""))
+                place = package.place(page, token.attributes.get("src", ""))
             elif token.text:
                 label = f"{label}{_SPACES.sub(' ', unescape(token.text))}"[:MAX_TITLE]
             if tag in ("a", "content") and token.closes and place and label.strip():
@@ -209,12 +221,22 @@ class _Epub:
             if self._is_encrypted(name):
                 reason = "is encrypted: books with copy protection (DRM) cannot be read"
             raise InvalidRequest(f"document: {name[:100]} {reason}") from None
+        self._spend(text.count("&"))
+        field = f"document: {name[:100]}"
+        if crowded := _CROWDED.search(text):
+            reason = f"a tag has at most {MAX_ATTRIBUTES} attributes"
+            raise fault(field, text, crowded.start(), reason)
         text = _ENTITY.sub(lambda match: unescape(match[0]), _DOCTYPE.sub("", text, count=1))
-        for token in tokens_of(text, f"document: {name[:100]}", repairs=True):
-            self._tokens_left -= 1
-            if self._tokens_left < 0:
-                raise FileTooLarge(f"document: an EPUB has at most {MAX_TOKENS} elements and texts")
+        for token in tokens_of(text, field, repairs=True):
+            self._spend(1 + len(token.attributes))
             yield token
+
+    def _spend(self, parts: int) -> None:
+        """Count elements, attributes, entities and texts, each of which takes about as long."""
+        self._parts_left -= parts
+        if self._parts_left < 0:
+            reason = f"an EPUB has at most {MAX_PARTS} elements, attributes, entities and texts"
+            raise FileTooLarge(f"document: {reason}")
 
     def _is_encrypted(self, name: str) -> bool:
         """Whether a file is in the list of encrypted ones, which may also name fonts only."""
@@ -273,13 +295,14 @@ class _PageReader:
     `contents`, and at each `h1` that comes after text of the chapter. Without contents, they begin
     at each `h1` and `h2` that comes after text."""
 
-    def __init__(self, title: str, contents: Mapping[Place, str]) -> None:
+    def __init__(self, title: str, contents: Mapping[Place, str], package: Package) -> None:
         self.chapters = list[Chapter]()
         self.notes = set[Place]()  # elements to which marks refer
         self.left_out = dict[Place, Place]()  # elements that are not read, and the note of each
         self.hidden_left_out = 0  # hidden elements with text
         self._title = title  # title of the book
         self._contents = contents
+        self._package = package
         self._headings = {"h1"} if contents else {"h1", "h2"}
         self._page = ""
         self._label = ""  # title of the current chapter
@@ -324,7 +347,7 @@ class _PageReader:
         self._depth += -1 if token.closes else bool(token.name)
         if self._skipped:
             self._skipped += -1 if token.closes else bool(token.name)
-            if token.name and not token.closes:
+            if token.attributes:
                 self._leave_out(token.attributes.get("id", ""), _kinds(token.attributes))
             if self._is_drawing:
                 self._draw(token)
@@ -371,10 +394,10 @@ class _PageReader:
         place = (self._page, name)
         is_note = self._is_note(place, tag)
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
-        is_hidden = is_hidden or _HIDDEN.search(attributes.get("style", "")) is not None
+        is_hidden = is_hidden or _HIDDEN.search(attributes.get("style", "")[:MAX_STYLE]) is not None
         if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
             if "#" in href and not _NOTE_MARKS.isdisjoint(kinds):
-                self.notes.add(place_of(self._page, href))
+                self.notes.add(self._package.place(self._page, href))
             self._skipped_note = None
             self._is_drawing = tag == "svg" and not is_hidden
             self._is_hidden = is_hidden and tag not in _SILENT and _NOTES.isdisjoint(kinds)
@@ -404,7 +427,8 @@ class _PageReader:
         elif tag == "sub" and self._raised_at == len(self._parts) - 2 and self._parts[-1] == "/":
             self._parts[-1] = "⁄"  # of a fraction, such as 3<sup>1</sup>/<sub>2</sub>
         elif tag == "a" and "#" in href and not self._link and not self._note:
-            self._link = (len(self._parts), self._raised > 0, place_of(self._page, href))
+            target = self._package.place(self._page, href)
+            self._link = (len(self._parts), self._raised > 0, target)
         elif tag == "img" and len(letter := attributes.get("alt", "")) == 1 and letter.isalpha():
             self._write(letter)  # an initial that is drawn
 
