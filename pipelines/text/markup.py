@@ -95,7 +95,7 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
     opened = list[str]()
     for match in _TOKEN.finditer(text):
         start = match.start()
-        data, words, closes, tag, attributes, is_empty = match.groups()
+        cdata, words, closes, tag, attributes, is_empty = match.groups()
         if match.end() == len(text) and text[start] == "<":
             # A tag without its end, or with a quote without its end, which hides the rest.
             is_quoted = tag and _QUOTE.search(_QUOTED.sub("", match[0]))
@@ -115,8 +115,8 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
             while closed != tag and tag in opened:
                 closed = opened.pop()
                 yield Token(start, closed, closes=True)
-        elif data:
-            yield Token(match.start("data"), text=data)
+        elif cdata:
+            yield Token(match.start("data"), text=cdata)
         elif words:
             yield Token(start, text=words, has_entities=True)
     for tag in reversed(opened):

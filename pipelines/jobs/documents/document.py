@@ -2,6 +2,7 @@
 (https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -145,7 +146,7 @@ def _licence_apart(book: Book) -> Iterator[Chapter]:
     is_outside = first is not None and first[1] == "START"
     for chapter, mark in zip(book.chapters, marks, strict=True):
         if mark is None:
-            yield replace(chapter, is_extra=is_outside)
+            yield replace(chapter, is_extra=chapter.is_extra or is_outside)
             continue
         at = 0
         for line in (*_GUTENBERG.finditer(chapter.text), None):
@@ -198,15 +199,20 @@ def _without_notes(text: str) -> tuple[str, int]:
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    # A letter may also be code or a choice, so that only a block says that it is of a note.
+    body = "".join([first, *rest])
+    # A letter may also be code or a choice. It is of a note if a block or a colon says so, or if
+    # each mark has a line that begins like a sentence.
     letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
+    marks = Counter(mark[2] for mark in _NOTE_MARK.finditer(body))
+    lines = Counter(note[1] for note in notes if not note[0].lstrip()[3:].lstrip()[:1].islower())
+    letters |= {label for label, count in lines.items() if count == marks[label]}
 
     def label(mark: re.Match[str]) -> str:
         """Return what a mark refers to; empty for a letter that no note has."""
         name = mark[1] or mark[2] or mark[3]
         return "" if name.isalpha() and name not in letters else name
 
-    cited = {label(mark) for mark in _NOTE_MARK.finditer("".join([first, *rest]))}
+    cited = {label(mark) for mark in _NOTE_MARK.finditer(body)}
     kept = ["" if note[1] is None or note[1] in cited else note[0] for note in notes]
     text = first + "".join(note + body for note, body in zip(kept, rest, strict=True))
     cited &= {note[1] or note[2] for note in notes}
