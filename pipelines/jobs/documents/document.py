@@ -7,15 +7,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title, too_long
+from pipelines.errors import InvalidRequest
+from pipelines.jobs.documents.book import (
+    MAX_CHAPTERS,
+    Book,
+    Chapter,
+    LeftOut,
+    clean_title,
+    too_long,
+    too_many_chapters,
+)
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
 from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text, not_a_document
 from pipelines.text.markdown import COMMENT, DEFINITION, FENCE, LINK, PART_OF_WORD, REFERENCE, TAGS
 from pipelines.tts.reading import is_ssml
 
-MAX_CHAPTERS = 5000
 JUDGED = 100_000  # characters by which an encoding is judged
 
 # Repetitions are bounded, exclude their own marks or give nothing back, so that no text takes long
@@ -90,7 +97,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if not chapters:
         raise InvalidRequest("document: has no text")
     if len(chapters) > MAX_CHAPTERS:
-        raise _too_many_chapters()
+        raise too_many_chapters()
     return replace(
         book, title=clean_title(book.title), author=clean_title(book.author), chapters=chapters
     )
@@ -156,10 +163,6 @@ def _licence_apart(book: Book) -> Iterator[Chapter]:
             if line:
                 at = line.end()
                 is_outside = line[1] == "END"
-
-
-def _too_many_chapters() -> FileTooLarge:
-    return FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
 
 
 def _decoded(data: bytes, name: str, most_characters: int) -> str:
@@ -235,7 +238,7 @@ def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
     at = 0
     headings = [*_markdown_headings(text)]
     if len(headings) > 2 * MAX_CHAPTERS:  # a chapter has one heading, or a number and a title
-        raise _too_many_chapters()
+        raise too_many_chapters()
     for match in (*headings, None):
         body = _plain(text[at : match.start() if match else None])
         below = _plain(match[1] or match[2]).strip(" \t#") if match else ""

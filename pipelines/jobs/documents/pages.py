@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
 
-from pipelines.jobs.documents.book import Chapter
+from pipelines.jobs.documents.book import MAX_CHAPTERS, Chapter, too_many_chapters
 from pipelines.jobs.documents.headings import follows, is_extra
 from pipelines.jobs.documents.package import Package, Place
 from pipelines.text.markup import Token
@@ -117,6 +117,7 @@ class PageReader:
         self._flush(len(self._parts))
 
     def read(self, token: Token) -> None:
+        """Read a token. Raises FileTooLarge for a book of too many chapters."""
         self._depth += -1 if token.closes else bool(token.name)
         if self._skipped:
             self._skipped += -1 if token.closes else bool(token.name)
@@ -341,6 +342,8 @@ class PageReader:
         title = self._label or self._title
         if self._has_text or not (self._has_notes and is_extra(title)):
             self.chapters.append(Chapter(title, text, is_extra=self._is_extra))
+        if len(self.chapters) > 2 * MAX_CHAPTERS:  # with what has no text, and is left out later
+            raise too_many_chapters()
         del self._parts[:end]
         self._paragraph_at = max(0, self._paragraph_at - end)
         if self._heading_at >= 0:
