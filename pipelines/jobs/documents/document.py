@@ -117,11 +117,12 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
         start = _GUTENBERG.search(text)
         fields = _fields(text[: start.start()] if start else "")
         first_line, author = title_and_author(text[start.end() :] if start else text)
-        chapters, page_numbers = plain_chapters(text, first_line or title)
+        stated = fields.get("title", "")
+        chapters, page_numbers = plain_chapters(text, stated or first_line or title)
         if first_line and chapters[0].text.strip():  # no chapter begins at that line
             title = first_line
         return Book(
-            title=fields.get("title", title),
+            title=stated or title,
             chapters=_without_note_titles(chapters, notes),
             author=fields.get("author", author),
             left_out=LeftOut(notes=notes, page_numbers=page_numbers),

@@ -172,7 +172,8 @@ def _subtitles(text: str, headings: list[_Heading]) -> dict[int, str]:
 
 
 def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
-    """Replace the entries of a table of contents, which are repeated later, by its title."""
+    """Replace the entries of a table of contents, which are repeated later or have a page, by its
+    title."""
     titles = (match for match in _LONE_LINE.finditer(text) if is_extra(match[1]))
     for match in islice(titles, _MOST_LISTS):
         start = match.start(1)
@@ -185,6 +186,10 @@ def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
             if not later[_entry(heading.line)]:
                 break
             entries += 1
+        for count, heading in enumerate(below, 1):
+            is_near = heading.start - start < _LONGEST_LIST
+            if is_near and heading.has_title and _ENTRY_PAGE.search(heading.line):
+                entries = max(entries, count)
         below = below[entries:]
         if not below:
             continue
