@@ -167,19 +167,6 @@ def test_a_sentence_that_begins_behind_a_number_is_no_title() -> None:
     assert [chapter.title for chapter in titled.chapters] == ["I The Sea", "II The Old Man", "III"]
 
 
-def test_entries_with_pages_below_contents_begin_no_chapters() -> None:
-    pages = "I. THE SEA     7\n\nII. THE SHIP,\n  AND ITS CREW    23\n\nIII. THE STORM ... 41"
-    book = read(f"PREFACE\n\nA.\n\nCONTENTS\n\n{pages}\n\nCHAPTER  1\n\nB.\n\nCHAPTER  2\n\nC.")
-    titles = [(chapter.title, chapter.is_extra) for chapter in book.chapters]
-    expected = [
-        ("PREFACE", False),
-        ("CONTENTS", True),
-        ("CHAPTER  1", False),
-        ("CHAPTER  2", False),
-    ]
-    assert titles == expected
-
-
 def test_a_number_alone_is_read_as_a_number() -> None:
     book = read("I.\n\nA.\n\nII. The Letter\n\nB.")
     assert [chapter.text.split() for chapter in book.chapters] == [
