@@ -17,6 +17,7 @@ from pipelines.tts.reading import is_ssml
 from pipelines.tts.voices import DETECTED_CHARACTERS, AvailableVoice
 
 _ENOUGH = 60  # letters; fewer, such as names, do not outweigh the language that a book states
+_MOST_UNREAD = 0.75  # share of letters in another script, such as those of a name on a title page
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,9 @@ def _language_of(
     text = clean(chapter.text[:DETECTED_CHARACTERS])
     if not stated:
         return detect_language(text, candidates, usual)
-    is_short = sum(map(str.isalpha, text)) < _ENOUGH
-    if is_short and not letters_outside(frozenset({stated})).search(text):
+    letters = sum(map(str.isalpha, text))
+    unread = len(letters_outside(frozenset({stated})).findall(text))
+    if letters < _ENOUGH and unread <= _MOST_UNREAD * letters:
         return stated
     return detect_language(text, candidates | {stated}, stated)
 

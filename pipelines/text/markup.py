@@ -6,13 +6,16 @@ well-formed.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from html import unescape
+from itertools import islice
+from types import MappingProxyType
+from typing import NamedTuple
 from xml.parsers import expat
 
 from pipelines.errors import InvalidRequest
 
 MAX_DEPTH = 64
+MAX_ATTRIBUTES = 1000  # of a tag; others are not read
 # Characters that XML 1.0 cannot hold, not even escaped.
 NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
@@ -27,7 +30,8 @@ _TOKEN = re.compile(
 )
 _QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
 _QUOTE = re.compile("[\"']")
-_ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+# A name takes all its characters, and needs no value as in HTML, so that none is tried twice.
+_ATTRIBUTE = re.compile(r"""([^\s="'/]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++)))?""")
 
 # HTML's elements without content, and those that end an open one (https://html.spec.whatwg.org/).
 _VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
@@ -39,14 +43,15 @@ _ENDS = {
     "tr": {"tr", "td", "th", "p"},
 }
 
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
-@dataclass(frozen=True, slots=True)
-class Token:
+
+class Token(NamedTuple):  # a book has a million; a frozen data class takes twice as long to make
     """A tag, or text as it is written."""
 
     start: int  # code points into the document
     name: str = ""  # empty for text
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = _NO_ATTRIBUTES
     closes: bool = False
     text: str = ""
     has_entities: bool = False
@@ -89,7 +94,8 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
             raise fault(name, text, at, expat.ErrorString(code) or error) from None
     opened = list[str]()
     for match in _TOKEN.finditer(text):
-        start, tag = match.start(), match["name"]
+        start = match.start()
+        cdata, words, closes, tag, attributes, is_empty = match.groups()
         if match.end() == len(text) and text[start] == "<":
             # A tag without its end, or with a quote without its end, which hides the rest.
             is_quoted = tag and _QUOTE.search(_QUOTED.sub("", match[0]))
@@ -97,23 +103,27 @@ def tokens_of(text: str, name: str, *, repairs: bool = False) -> Iterator[Token]
                 raise fault(name, text, start, "is not closed")
         if tag and is_html:
             tag = tag.lower()
-        if tag and not match["close"]:
+        if tag and not closes:
             while is_html and opened and opened[-1] in _ENDS.get(tag, ()):
                 yield Token(start, opened.pop(), closes=True)
             opened.append(tag)
             if len(opened) > MAX_DEPTH:
                 raise fault(name, text, start, f"elements are at most {MAX_DEPTH} deep")
-            values = _ATTRIBUTE.finditer(match["rest"])
-            yield Token(
-                start, tag, {value[1]: unescape(value[2] or value[3] or "") for value in values}
-            )
-        if tag and (match["close"] or match["empty"] or (is_html and tag in _VOID)):
+            yield Token(start, tag, _attributes(attributes) if attributes else _NO_ATTRIBUTES)
+        if tag and (closes or is_empty or (is_html and tag in _VOID)):
             closed = ""
             while closed != tag and tag in opened:
                 closed = opened.pop()
                 yield Token(start, closed, closes=True)
-        elif match["data"] or match["text"]:
-            kind = "data" if match["data"] else "text"
-            yield Token(match.start(kind), text=match[kind], has_entities=kind == "text")
+        elif cdata:
+            yield Token(match.start("data"), text=cdata)
+        elif words:
+            yield Token(start, text=words, has_entities=True)
     for tag in reversed(opened):
         yield Token(len(text), tag, closes=True)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Read the attributes of a tag; one without a value, as HTML allows, has an empty one."""
+    matches = islice(_ATTRIBUTE.finditer(text), MAX_ATTRIBUTES)
+    return {match[1]: unescape(match[2] or match[3] or match[4] or "") for match in matches}

@@ -165,7 +165,7 @@ def parse(request: SpeechRequest) -> tuple[list[Token], str]:
         if turn.pause is not None:
             tokens.append(Token(at, "break", {"time": f"{turn.pause:.3f}s"}))
         tokens += [Token(at, "p"), Token(at, "voice", {"name": turn.voice or ""})]
-        tokens += [replace(token, start=token.start + at) for token in inner]
+        tokens += [token._replace(start=token.start + at) for token in inner]
         language = language or named
         at += len(turn.text) + 1
         tokens += [Token(at - 1, "voice", closes=True), Token(at - 1, "p", closes=True)]

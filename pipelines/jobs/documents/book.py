@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 
 from pipelines.errors import FileTooLarge, InvalidRequest
 
+MAX_CHAPTERS = 5000
 MAX_TITLE = 200  # characters
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -86,3 +87,7 @@ def clean_title(text: str) -> str:
 
 def too_long(most_characters: int) -> FileTooLarge:
     return FileTooLarge(f"document: a text has at most {most_characters} characters")
+
+
+def too_many_chapters() -> FileTooLarge:
+    return FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")

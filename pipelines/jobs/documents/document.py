@@ -2,19 +2,27 @@
 (https://www.w3.org/TR/epub-33/). Nothing is unpacked to disk or fetched from elsewhere."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from pipelines.errors import FileTooLarge, InvalidRequest
-from pipelines.jobs.documents.book import Book, Chapter, LeftOut, clean_title, too_long
+from pipelines.errors import InvalidRequest
+from pipelines.jobs.documents.book import (
+    MAX_CHAPTERS,
+    Book,
+    Chapter,
+    LeftOut,
+    clean_title,
+    too_long,
+    too_many_chapters,
+)
 from pipelines.jobs.documents.epub import MOST_BYTES, UNTITLED, read_epub
 from pipelines.jobs.documents.headings import follows, is_extra, plain_chapters, title_and_author
 from pipelines.jobs.file_kinds import TEXTUAL, UTF_16_MARKS, file_kind, is_text, not_a_document
 from pipelines.text.markdown import COMMENT, DEFINITION, FENCE, LINK, PART_OF_WORD, REFERENCE, TAGS
 from pipelines.tts.reading import is_ssml
 
-MAX_CHAPTERS = 5000
 JUDGED = 100_000  # characters by which an encoding is judged
 
 # Repetitions are bounded, exclude their own marks or give nothing back, so that no text takes long
@@ -89,7 +97,7 @@ def read_document(data: bytes, name: str, most_characters: int) -> Book:
     if not chapters:
         raise InvalidRequest("document: has no text")
     if len(chapters) > MAX_CHAPTERS:
-        raise _too_many_chapters()
+        raise too_many_chapters()
     return replace(
         book, title=clean_title(book.title), author=clean_title(book.author), chapters=chapters
     )
@@ -109,11 +117,12 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
         start = _GUTENBERG.search(text)
         fields = _fields(text[: start.start()] if start else "")
         first_line, author = title_and_author(text[start.end() :] if start else text)
-        chapters, page_numbers = plain_chapters(text, first_line or title)
+        stated = fields.get("title", "")
+        chapters, page_numbers = plain_chapters(text, stated or first_line or title)
         if first_line and chapters[0].text.strip():  # no chapter begins at that line
             title = first_line
         return Book(
-            title=fields.get("title", title),
+            title=stated or title,
             chapters=_without_note_titles(chapters, notes),
             author=fields.get("author", author),
             left_out=LeftOut(notes=notes, page_numbers=page_numbers),
@@ -145,7 +154,7 @@ def _licence_apart(book: Book) -> Iterator[Chapter]:
     is_outside = first is not None and first[1] == "START"
     for chapter, mark in zip(book.chapters, marks, strict=True):
         if mark is None:
-            yield replace(chapter, is_extra=is_outside)
+            yield replace(chapter, is_extra=chapter.is_extra or is_outside)
             continue
         at = 0
         for line in (*_GUTENBERG.finditer(chapter.text), None):
@@ -155,10 +164,6 @@ def _licence_apart(book: Book) -> Iterator[Chapter]:
             if line:
                 at = line.end()
                 is_outside = line[1] == "END"
-
-
-def _too_many_chapters() -> FileTooLarge:
-    return FileTooLarge(f"document: a text has at most {MAX_CHAPTERS} chapters")
 
 
 def _decoded(data: bytes, name: str, most_characters: int) -> str:
@@ -198,15 +203,20 @@ def _without_notes(text: str) -> tuple[str, int]:
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
-    # "[a]" may also be code or a choice: only "[Footnote a: …]" or "[a]: …" makes it a note.
+    body = "".join([first, *rest])
+    # "[a]" may also be code or a choice. A block or a colon makes it a note, and so does a line for
+    # each mark that begins like a sentence.
     letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
+    marks = Counter(mark[2] for mark in _NOTE_MARK.finditer(body))
+    lines = Counter(note[1] for note in notes if not note[0].lstrip()[3:].lstrip()[:1].islower())
+    letters |= {label for label, count in lines.items() if count == marks[label]}
 
     def label(mark: re.Match[str]) -> str:
         """Return what a mark refers to; empty for a letter that no note has."""
         name = mark[1] or mark[2] or mark[3]
         return "" if name.isalpha() and name not in letters else name
 
-    cited = {label(mark) for mark in _NOTE_MARK.finditer("".join([first, *rest]))}
+    cited = {label(mark) for mark in _NOTE_MARK.finditer(body)}
     kept = ["" if note[1] is None or note[1] in cited else note[0] for note in notes]
     text = first + "".join(note + body for note, body in zip(kept, rest, strict=True))
     cited &= {note[1] or note[2] for note in notes}
@@ -229,7 +239,7 @@ def _markdown_chapters(text: str, title: str) -> Iterator[Chapter]:
     at = 0
     headings = [*_markdown_headings(text)]
     if len(headings) > 2 * MAX_CHAPTERS:  # a chapter has one heading, or a number and a title
-        raise _too_many_chapters()
+        raise too_many_chapters()
     for match in (*headings, None):
         body = _plain(text[at : match.start() if match else None])
         below = _plain(match[1] or match[2]).strip(" \t#") if match else ""

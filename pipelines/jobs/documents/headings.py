@@ -70,6 +70,7 @@ _WORDS = re.compile(r"[^\W_]+")
 _MOST_WORDS = 8  # words of a number
 _MOST_LISTS = 5  # titles of extra chapters, one of which may be the table of contents
 _LONGEST_LIST = 20_000  # characters of a table of contents
+_LONGEST_ENTRY = 2000  # characters of its first entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,8 @@ def _subtitles(text: str, headings: list[_Heading]) -> dict[int, str]:
 
 
 def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
-    """Replace the entries of a table of contents, which are repeated later, by its title."""
+    """Replace the entries of a table of contents, which are repeated later or have a page, by its
+    title."""
     titles = (match for match in _LONE_LINE.finditer(text) if is_extra(match[1]))
     for match in islice(titles, _MOST_LISTS):
         start = match.start(1)
@@ -180,11 +182,17 @@ def _without_entries(text: str, headings: list[_Heading]) -> list[_Heading]:
         below = [heading for heading in headings if heading.start > start]
         later = Counter(_entry(heading.line) for heading in below)
         entries = 0
-        for heading in below:
+        for heading, following in pairwise(below):
             later[_entry(heading.line)] -= 1
-            if not later[_entry(heading.line)]:
+            # Titles of notes, too, stand above headings, but those begin chapters with a text.
+            is_list = entries or following.start - heading.end < _LONGEST_ENTRY
+            if not (is_list and later[_entry(heading.line)]):
                 break
             entries += 1
+        for count, heading in enumerate(below, 1):
+            is_near = heading.start - start < _LONGEST_LIST
+            if is_near and heading.has_title and _ENTRY_PAGE.search(heading.line):
+                entries = max(entries, count)
         below = below[entries:]
         if not below:
             continue

@@ -10,6 +10,7 @@ from pipelines.jobs.documents.book import MAX_TITLE
 from pipelines.text.markup import Token
 
 MOST_FALLBACKS = 10
+_OLD_PAGES = {"text/x-oeb1-document", "application/x-dtbook+xml"}  # of EPUB 2, beside XHTML
 
 Place = tuple[str, str]
 """A page and the id of an element in it; the id is empty for the beginning of the page."""
@@ -72,6 +73,7 @@ class Package:
     _spine: list[str] = field(default_factory=list)
     _readable: set[str] = field(default_factory=set)  # ids of pages that need no fallback
     _fallbacks: dict[str, str] = field(default_factory=dict)
+    _replaced: dict[str, str] = field(default_factory=dict)  # paths of pages, and of their fallback
     _inside: str = ""  # element whose text follows
 
     def read(self, token: Token) -> None:
@@ -92,11 +94,14 @@ class Package:
 
     def pages(self) -> Collection[str]:
         """Return the paths of the pages in reading order, each once."""
-        names = map(self._without_foreign, self._spine)
-        pages = (
-            self.items[name] for name in names if name in self.items and name not in self.images
-        )
-        return dict.fromkeys(pages)
+        names = [name for name in map(self._without_foreign, self._spine) if name in self.items]
+        return dict.fromkeys(self.items[name] for name in names if name not in self.images)
+
+    def place(self, page: str, href: str) -> Place:
+        """Resolve an address on a page, after `pages`: one in a page that is replaced by its
+        fallback is in the fallback."""
+        path, name = place_of(page, href)
+        return self._replaced.get(path, path), name
 
     def _read_item(self, attributes: Mapping[str, str]) -> None:
         name = attributes.get("id", "")
@@ -108,19 +113,22 @@ class Package:
             self.drawings.add(self.items[name])
         elif kind.startswith("image/"):
             self.images.add(name)
-        elif "html" in kind and "scripted" not in properties:
+        elif ("html" in kind or kind in _OLD_PAGES) and "scripted" not in properties:
             self._readable.add(name)
         self.cover = name if "cover-image" in properties else self.cover
         self.contents = name if "nav" in properties else self.contents
 
     def _without_foreign(self, name: str) -> str:
         """Return the first page among an item and its fallbacks, or the item if there is none."""
-        fallback = name
-        for _ in range(MOST_FALLBACKS):
-            if fallback in self._readable:
-                return fallback
-            fallback = self._fallbacks.get(fallback, "")
-        return name
+        chain = [name]
+        while chain[-1] not in self._readable:
+            fallback = self._fallbacks.get(chain[-1], "")
+            if fallback not in self.items or len(chain) > MOST_FALLBACKS:
+                return name
+            chain.append(fallback)
+        page = chain.pop()
+        self._replaced |= dict.fromkeys(map(self.items.__getitem__, chain), self.items[page])
+        return page
 
 
 def place_of(page: str, href: str) -> Place:

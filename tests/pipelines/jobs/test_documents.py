@@ -203,6 +203,12 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
         "[Transcriber's notes are useful.] [Decoration of the hall]",
     ):
         assert read(kept).chapters[0].text == kept
+    lines = "The king[A] came.\n\n[A] A note\nof two lines.\n\nHe[b] left[A].\n\n[b] No.\n[A] No."
+    book = read(lines)
+    assert book.chapters[0].text.split() == "The king came. He left.".split()
+    assert book.left_out.notes == 3
+    for choices in ("Press[A] or[A].\n\n[A] One.", "Either[A].\n\n[A] one.\n\n[B] Two."):
+        assert read(choices).chapters[0].text == choices
     choices = "Press [A] or [B].\n\n[A] One.\n\n[B] Two."
     assert read(choices).chapters[0].text == choices
     rule = "---\n\nA: b.\n\n---\n"

@@ -105,6 +105,25 @@ def test_no_table_of_contents_takes_long(contents: str) -> None:
     check_cpu_units(lambda: read_document(book, "b.epub", MOST), below=100)
 
 
+@pytest.mark.parametrize(
+    ("one", "extra"),
+    [
+        ('<section epub:type="titlepage"><h1>The Sea</h1><p>By Ann.</p></section>', True),
+        ('<section epub:type="halftitlepage"><h1>The Sea</h1></section>', True),
+        ('<div role="doc-colophon"><p>Set in type.</p></div>', True),
+        ('<div epub:type="copyright-page"><p>No.</p></div><p>It was dark.</p>', False),
+        ('<section epub:type="chapter"><h1>The Sea</h1></section>', False),
+    ],
+)
+@pytest.mark.parametrize("has_contents", [True, False])
+def test_what_is_marked_as_matter_around_a_book_is_extra(
+    one: str, *, extra: bool, has_contents: bool
+) -> None:
+    entries = nav(("one.xhtml", "One"), ("two.xhtml", "Two")) if has_contents else nav()
+    book = read(one, "<h1>Two</h1><p>B.</p>", **{"P.opf": NAV, "nav.xhtml": entries})
+    assert [chapter.is_extra for chapter in book.chapters] == [extra, False]
+
+
 def test_pages_that_are_images_are_left_out() -> None:
     package = NAV.replace('one.xhtml"/>', 'one.xhtml" media-type="image/jpeg"/>')
     data = epub(one=b"\xff\xd8\xff", package="P.opf", **{"P.opf": package, "nav.xhtml": nav()})

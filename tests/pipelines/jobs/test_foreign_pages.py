@@ -50,6 +50,8 @@ def text_of(book: Book) -> str:
         (item("a", XHTML, "properties='scripted' fallback='img'"), "A."),
         (item("a", XHTML, "properties='scripted' fallback='a'"), "A."),
         (item("a", XHTML, "fallback='b'"), "A."),
+        (item("a", "text/x-oeb1-document", "fallback='b'"), "A."),
+        (item("a", "application/x-dtbook+xml", "fallback='b'"), "A."),
         (item("a", SVG, "fallback='b'"), "B."),
         (item("a", "application/xml", "fallback='none'"), "A."),
     ],
@@ -59,6 +61,38 @@ def test_a_page_that_no_reader_must_support_is_replaced_by_its_fallback(
 ) -> None:
     items += item("b", XHTML) + item("img", "image/png")
     assert text_of(read(items, "a", a=page("<p>A.</p>"), b=page("<p>B.</p>"), img=PNG)) == text
+
+
+def test_contents_and_notes_of_a_page_are_found_in_its_fallback() -> None:
+    items = item("a", "image/png", "fallback='between'") + item("b", XHTML) + item("end", XHTML)
+    items += item("between", "x/y", "fallback='b'") + item("nav", XHTML, "properties='nav'")
+    entries = "".join(
+        f'<li><a href="{href}">{label}</a></li>'
+        for href, label in (("a", "One"), ("between#two", "Two"), ("end", "Notes"))
+    )
+    book = read(
+        items,
+        "a end",
+        nav=page(f'<nav epub:type="toc"><ol>{entries}</ol></nav>'),
+        b=page('<p>A.</p><p id="two">B<a href="a#n"><sup>1</sup></a>.</p><p id="n">1. No.</p>'),
+        end=page("<p>End.</p>"),
+    )
+    titles = [(chapter.title, chapter.text) for chapter in book.chapters]
+    assert titles == [("One", "A."), ("Two", "B."), ("Notes", "End.")]
+    assert book.left_out.notes == 1
+
+
+def test_notes_and_page_numbers_of_dtbook_are_left_out() -> None:
+    dtbook = (
+        "<dtbook><head><title>No</title></head><book><frontmatter><doctitle>The Sea</doctitle>"
+        "<docauthor>Ann</docauthor></frontmatter><bodymatter><level1><h1>One</h1>"
+        '<p>It<noteref idref="#n">1</noteref> rose.<pagenum id="p">7</pagenum></p><linegroup>'
+        '<line>A.</line><line>B.</line></linegroup><note id="n"><p>No.</p></note></level1>'
+        "</bodymatter></book></dtbook>"
+    )
+    book = read(item("a", "application/x-dtbook+xml"), "a", a=dtbook)
+    assert text_of(book) == "The Sea\n\nAnn\n\nOne\n\nIt rose.\n\nA.\n\nB."
+    assert book.left_out.notes == 1
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,10 @@ async def test_the_language_that_a_book_states_decides_doubtful_chapters(
         voices = {chapter["voice"] for chapter in plan["chapters"]}
         assert voices == {"Ton" if expected[0] == "de" else "Alto"}
         assert len(plan["warnings"]) == (expected[0] != "de")
+    title_page = f"{HTML}<h1>Das Meer</h1><p>Лев Толстой</p></body></html>"
+    data = epub(one=title_page, two=clear, package="P.opf", **{"P.opf": package.format("de")})
+    plan = await estimate(client, auth, data, "a.epub")
+    assert [chapter["language"] for chapter in plan["chapters"]] == ["de", "de"]
     plan = await estimate(client, auth, b"---\nlang: de\n---\n\nAnna, Berta, Clara.", "a.md")
     assert plan["chapters"][0]["language"] == "de"
 
