@@ -118,7 +118,7 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
         fields = _fields(text[: start.start()] if start else "")
         first_line, author = title_and_author(text[start.end() :] if start else text)
         stated = fields.get("title", "")
-        chapters, page_numbers = plain_chapters(text, stated or first_line or title)
+        chapters, page_numbers = plain_chapters(text, first_line or stated or title)
         if first_line and chapters[0].text.strip():  # no chapter begins at that line
             title = first_line
         return Book(
