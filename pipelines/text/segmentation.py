@@ -82,6 +82,7 @@ _ROMAN = re.compile("[IVX]+")
 _ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[IVX](?=[.,;)]))(?![\w’'-])")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])[_–—-]*([^\s(\[\"'“‘«„]{1,12})\._?$")
 _SAINT = re.compile(r"\b([^\W\d]+) S\.$")
+_AFTER_QUOTE = re.compile(r"[»”] ?[,;a-zà-ÿ]")  # Italian "Che! », disse"
 _EXCELLENCY = re.compile(r"[Ee]xc?\.")  # "V. Ex.ª"
 _LANGUAGES_OF_SAINTS = ("es", "fr", "pt")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
@@ -476,6 +477,8 @@ def _is_one_sentence(
     start, end = before
     following = paragraph[after[0] : after[0] + 1]
     if not is_speakable(paragraph[after[0] : after[1]]) or following in ",;":
+        return True
+    if _AFTER_QUOTE.match(paragraph, after[0]):
         return True
     if following in "-–—" and paragraph[after[0] : after[0] + 4].strip("-–— ")[:1].islower():
         return True

@@ -26,6 +26,7 @@ HARD_CASES: tuple[tuple[str, str], ...] = (
     ("en", "By Mr. B., _Mr. Green_ and --Mr. Gray.|A good chap.|Ten came.|The co-op.|2 came."),
     ("en", "Cows, &c. were sold, &c., here.|Hens, &c.|He left."),
     ("fr", "-- Mon Dieu ! s'écria-t-elle.|Que voulez-vous ? demanda Paul.|Oui !|Non !"),
+    ("it", "«Copio io! », disse Pietro.|«È vero», disse.|Poi andò."),
     ("es", "¡Ay! dijo ella.|¿Quién? preguntó.|¡Oh!|Sí."),
     ("pt", "--Sr. José, Como S. Paulo e a de S. João.|V. Ex.^a manda.|O tamanho S.|Ele usa M."),
     ("en", "Time is 12:30.|Ratio 1.000,50.|Go."),
