@@ -70,7 +70,10 @@ async def show_key(principal: PrincipalDep) -> Json:
 async def grant(request: Request, principal: PrincipalDep, platform: PlatformDep) -> Json:
     """Creates a browser token for speech and recognition, limited to the scopes of the key. The
     optional JSON body sets its lifetime in `ttl_seconds`. Default: 30 seconds."""
-    has_body = declared_bytes(request) or "content-type" in request.headers
+    # Clients name a type without a body, too: urllib, and `curl -d ""`.
+    has_body = declared_bytes(request) or {"content-type", "transfer-encoding"} <= set(
+        request.headers
+    )
     sent = await read_json(request) if has_body else b""
     body = parse_json(sent) if sent else {}
     fields = validated(GrantFields, body if isinstance(body, dict) else {"ttl_seconds": body})

@@ -16,6 +16,14 @@ from cartesia.types import STTTranscribeResponse
 
 SENTENCE = "A sentence for the room."
 VOICE = {"mode": "id", "id": "6ccbfb76-1fc6-48f7-b71d-91ac6298247b"}
+EXAMPLES = (  # ids that programs of vendors name
+    "db6b0ed5-d5d3-463d-ae85-518a07d3c2b4",  # this client's README
+    "e07c00bc-4134-4eae-9ea4-1a55fb45746b",
+    "9626c31c-bec5-4cca-baa8-f8ba9e84c8bc",  # LiveKit's starter agent
+    "b7d50908-b17c-442d-ad8d-810c63997ed9",  # Pipecat's examples
+    "4d2fd738-3b3d-4368-957a-bb4805275bd9",
+    "ef191366-f52f-447a-a398-ed8c0f2943a1",  # Cartesia's MCP server
+)
 RAW: Any = {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 16_000}
 GIVEN: Any = {"model_id": "sonic-3", "voice": VOICE}
 SPEECH: Any = {**GIVEN, "transcript": SENTENCE}
@@ -55,7 +63,8 @@ def blocking(url: str, key: str, path: str) -> dict[str, Any]:
     first = client.voices.get(seen["voices"][0])
     before = client.voices.list(limit=2, ending_before=seen["voices"][3]).data
     seen["page before"] = [one.id for one in before] == seen["voices"][1:3]
-    seen["stand-in"] = client.voices.get(VOICE["id"]).id == VOICE["id"]
+    named = (VOICE["id"], *EXAMPLES)
+    seen["stand-ins"] = [client.voices.get(voice_id).id == voice_id for voice_id in named]
     seen["voice"] = [first.id == seen["voices"][0], first.language, first.is_owner]
     events = list(client.tts.generate_sse(**SPEECH, output_format=RAW, add_timestamps=True))
     chunks = [one for one in events if one.type == "chunk"]

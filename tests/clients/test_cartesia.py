@@ -38,7 +38,7 @@ def test_cartesias_client_speaks_and_listens_over_http_and_on_sockets(
     status, code, message = seen["clones"]["short"]
     assert (status, code) == (400, "validation_error")
     assert message.startswith("clip: ") and "at least 10 are needed" in message
-    assert seen["page before"] and seen["stand-in"]
+    assert seen["page before"] and all(seen["stand-ins"])
     heard = seen["heard"]
     assert heard["text"] == heard["manual"] == HEARD and heard["words"] == HEARD.split()
     assert heard["kinds"] == ["done", "flush_done", "transcript"]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
@@ -15,6 +15,7 @@ from openai.types.responses import (
     ResponseInputParam,
     ResponsesServerEvent,
 )
+from openai.types.shared import ResponsesModel
 from pydantic import BaseModel, TypeAdapter
 
 from tests.api.chat_server import ChatServer
@@ -34,6 +35,19 @@ TOOL: FunctionToolParam = {
 
 LEGACY = r"ignore:connect\(\) must be used as a context manager"  # by the client's own code
 ResponsesEvent: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
+
+
+# Of models for one purpose, such as search, law or security.
+SPECIAL = "search vision computer cyber rosalind law daybreak".split()
+
+
+def names(kind: Any) -> Iterator[str]:
+    """The names in a union of literals."""
+    for part in get_args(kind):
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from names(part)
 
 
 def take(socket: ResponsesConnection) -> Iterator[ResponsesServerEvent]:
@@ -68,6 +82,14 @@ def test_a_response_is_created_read_continued_and_deleted(client: OpenAI) -> Non
         client.responses.delete(one.id)
     with pytest.raises(openai.NotFoundError, match="no stored response"):
         client.responses.retrieve(first.id)
+
+
+def test_every_general_model_that_the_client_names_answers(client: OpenAI) -> None:
+    general = [name for name in names(ResponsesModel) if not any(kind in name for kind in SPECIAL)]
+    assert len(general) > 50
+    for name in (*general, "gpt-5.6"):  # the last is of the examples of OpenAI's agents SDK
+        created = client.responses.create(model=name, input=TEXT, store=False)
+        assert created.output_text == TEXT, name
 
 
 def test_the_stream_helper_assembles_text_calls_and_parsed_output(client: OpenAI) -> None:
