@@ -83,6 +83,7 @@ class ModelInfo:
     tier: Tier | None = None  # tts only
     sample_rate: int | None = None  # Hz; tts only
     native_speed: bool = False  # tts only: the engine changes tempo itself
+    slowest_speed: float = 0.5  # tts only: to this tempo ratio
     real_time_factor: float = 0.0  # tts only: seconds of compute per second of speech
     crosses_languages: bool = False  # tts only: each of its voices speaks all of its languages
     phonemes: bool = False  # tts only: accepts phonemes in IPA

@@ -56,6 +56,7 @@ class TTSCapabilities:
     streaming: bool = False  # yields audio before a sentence is synthesised completely
     word_times: bool = False  # word times of the model; else estimated from numbers of letters
     native_speed: bool = False  # honours `SynthesisRequest.speed`
+    slowest_speed: float = 0.5  # tempo ratio below which stretched audio is better
     takes_voice_packs: bool = False  # accepts a voice pack with a request
     pack: PackKind = "style"  # kind of the voice packs
     crosses_languages: bool = False  # each of its voices speaks all of its languages

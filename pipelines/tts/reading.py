@@ -31,7 +31,7 @@ LONGEST_BREAK_S = 10.0
 SPEEDS = (0.25, 4.0)
 PITCHES = (0.5, 2.0)
 VOLUMES_DB = (-60.0, 12.0)
-ENGINE_SPEEDS = (0.5, 2.0)  # engines speak up to these tempos; beyond, audio is stretched
+FASTEST = 2.0  # tempo up to which engines speak; beyond it, audio is stretched
 
 # A document with a document type is refused as markup, and not read aloud.
 _DOCUMENT = re.compile(
@@ -120,7 +120,8 @@ class SpokenPassage:
     @property
     def engine_speed(self) -> float:
         """Return the part of the speed that the engine produces, better than stretching does."""
-        return _within(ENGINE_SPEEDS, self.speed) if self.voice.model.native_speed else 1.0
+        model = self.voice.model
+        return _within((model.slowest_speed, FASTEST), self.speed) if model.native_speed else 1.0
 
     @property
     def tempo(self) -> float:

@@ -89,6 +89,27 @@ def two_streams(
     return file.getvalue()
 
 
+def video(
+    pcm: NDArray[np.float32], rate: int, container_format: str, codec: str, sound: str
+) -> bytes:
+    """Mono pcm as the sound of a black video of 25 frames a second."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=container_format) as container:
+        picture: Any = container.add_stream(codec, rate=25, width=64, height=48, pix_fmt="yuv420p")
+        heard: Any = container.add_stream(sound, rate=rate, layout="mono")
+        black = np.zeros((72, 64), np.uint8)  # of YUV 4:2:0: 48 rows of Y, then U and V
+        for _ in range(len(pcm) * 25 // rate):
+            container.mux(picture.encode(av.VideoFrame.from_ndarray(black, "yuv420p")))
+        frame = av.AudioFrame.from_ndarray(pcm[None, :], "flt", "mono")
+        frame.sample_rate = rate
+        resampler = av.AudioResampler(heard.codec_context.format, "mono", rate)
+        for resampled in resampler.resample(frame):
+            container.mux(heard.encode(resampled))
+        for stream in (picture, heard):
+            container.mux(stream.encode(None))
+    return file.getvalue()
+
+
 def wav(
     data: bytes, *, code: int = 1, channels: int = 1, rate: int = 16_000, bits: int = 16
 ) -> bytes:

@@ -364,9 +364,6 @@ def _audio_stream(container: Any, decoders: list[str]) -> Any:
     without one that `decoders` read."""
     if not container.streams.audio:
         raise InvalidAudio("the file has no audio stream")
-    for video in container.streams.video:
-        if not video.disposition & av.stream.Disposition.attached_pic:
-            raise InvalidAudio("the file is a video; send its audio alone")
     streams = [
         stream
         for stream in container.streams.audio

@@ -109,6 +109,10 @@ async def test_engines_with_a_speed_of_their_own_get_the_rate() -> None:
     text = "<speak>One. <prosody rate='x-slow'>Two.</prosody></speak>"
     await spoken(speech, SpeechRequest(text, speed=1.5))
     assert [call.speed for call in one.calls] == [1.5, 0.75]
+    speech, one, _ = pipeline(replace(INFO, native_speed=True, slowest_speed=1.0))
+    chunks = await spoken(speech, SpeechRequest(text, speed=1.5))
+    assert [call.speed for call in one.calls] == [1.5, 1.0]
+    assert sum(len(chunk.audio.pcm) for chunk in chunks) > 0
 
 
 async def test_voices_take_turns_and_keep_the_rate_of_the_first() -> None:

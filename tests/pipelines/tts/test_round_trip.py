@@ -33,3 +33,21 @@ async def test_streamed_speech_is_transcribed_back_to_its_text(engine: str) -> N
     assert measure_lufs(pcm, rate) == pytest.approx(-16.0, abs=1.0)
     assert true_peak(pcm, rate) <= 10 ** (-1 / 20)
     assert [word.word for chunk in chunks for word in chunk.words] == TEXT.split()
+
+
+@pytest.mark.parametrize("engine", ["hibari", "kokoro"])
+@pytest.mark.parametrize("speed", [0.5, 0.7])
+async def test_slow_lines_of_a_few_words_have_no_other_syllables(engine: str, speed: float) -> None:
+    speaking, info = loaded(engine)
+    speech = SpeechPipeline(
+        {engine: LocalTTSModel(speaking, info)}, load_yaml(VoicesConfig, "voices")
+    )
+    voice = next(voice.name for voice in info.voices if voice.language == "en")
+    lines = ("the bridge", "a green door", "the apple", "the library", "tomorrow morning")
+    heard = []
+    for line in lines:
+        chunks = await spoken(speech, SpeechRequest(line, voice=voice, speed=speed))
+        pcm = resample(joined(chunks), chunks[0].audio.sample_rate, LISTENING_HZ)
+        heard.append(plain(listen(pcm, "en"), "en"))
+    right = sum(one == plain(line, "en") for one, line in zip(heard, lines, strict=True))
+    assert right >= 4, heard

@@ -21,7 +21,7 @@ from pipelines.audio.decode import decoder as decoder_module
 from pipelines.audio.decode.decoder import AudioDecoder
 from pipelines.audio.encode.encoder import CODECS, FileEncoder, FileFormat
 from pipelines.errors import AudioTooLong, InvalidAudio, Overloaded
-from tests.hostile.audio_files import CONTAINERS, encode, tone, two_streams, wav
+from tests.hostile.audio_files import CONTAINERS, encode, tone, two_streams, video, wav
 from tests.patience import PATIENCE_S, until
 
 
@@ -279,6 +279,19 @@ async def test_a_cancelled_decoding_ends_its_child_and_no_other(
     assert (await work[1]).duration_s == pytest.approx(60)
     assert children.read_text().split() == []
     assert await decoder._process.start() is process
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "sound"),
+    [("mp4", "mpeg4", "aac"), ("mov", "mpeg4", "aac"), ("webm", "libvpx", "libopus")],
+)
+async def test_the_sound_of_a_video_is_decoded(
+    decoder: AudioDecoder, tmp_path: Path, container: str, codec: str, sound: str
+) -> None:
+    path = tmp_path / "0"
+    path.write_bytes(video(tone(2, 48_000), 48_000, container, codec, sound))
+    decoded = await decoder.decode(path)
+    assert decoded.duration_s == pytest.approx(2, abs=0.1)
 
 
 @pytest.mark.parametrize(("codec", "container"), [("adpcm_yamaha", "wav"), ("ac3", "mp4")])
