@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from string import ascii_uppercase
 
 from pipelines.errors import InvalidRequest
 from pipelines.jobs.documents.book import (
@@ -52,6 +53,7 @@ _NOTE = re.compile(
     rf"|^[ \t]{{0,8}}+\[Footnote\b(?: ({_LABEL})(?!\w))?{_BRACKETED}\]",
     re.MULTILINE,
 )
+_LETTERED = re.compile(r"\s*\[[A-Z]\]\s+[_\"'“‘«]*[^\W\d_a-zà-ÿ][\s\S]*[.!?][_\"'”’»]*\s*\Z")
 _NOTE_MARK = re.compile(
     rf"\[(\^[^\]\s]{{1,40}})\]|(?<=[^\s\[(])\[({_LABEL})\](?!\()"
     r"|(?<=[^\s\[(]) \[([*†‡§]{1,3})\](?!\()"
@@ -111,7 +113,7 @@ def _read_text(data: bytes, name: str, most_characters: int) -> Book:
     is_markdown = name.lower().endswith((".md", ".markdown"))
     if is_markdown:
         text = DEFINITION.sub("", text)  # "[1]: https://example.com" is no note
-    text, notes = _without_notes(text)
+    text, notes = _without_notes(text, is_markdown=is_markdown)
     if not is_markdown:
         text = _TRANSCRIBED.sub("", text)
         start = _GUTENBERG.search(text)
@@ -197,19 +199,22 @@ def _is_plausible(text: str) -> bool:
     return usual and not controls and letters * 4 <= sum(map(str.isalpha, text))
 
 
-def _without_notes(text: str) -> tuple[str, int]:
+def _without_notes(text: str, *, is_markdown: bool) -> tuple[str, int]:
     """Leave out footnotes to which marks refer, and the marks; return the text and their number."""
     notes = [*_NOTE.finditer(text)]
     ends = [0, *(note.end() for note in notes)]
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
     body = "".join([first, *rest])
-    # "[a]" may also be code or a choice. A block or a colon makes it a note, and so does a line for
-    # each mark that begins like a sentence.
+    # "[a]" may also be code or a choice. A block or a colon makes it a note. Outside Markdown, lines
+    # that are sentences do, too: one for each mark, if the labels are the first capital letters.
     letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
-    marks = Counter(mark[2] for mark in _NOTE_MARK.finditer(body))
-    lines = Counter(note[1] for note in notes if not note[0].lstrip()[3:].lstrip()[:1].islower())
-    letters |= {label for label, count in lines.items() if count == marks[label]}
+    if not is_markdown:
+        marks = Counter(mark[2] for mark in _NOTE_MARK.finditer(body))
+        lines = Counter(note[1] for note in notes if note[1] and _LETTERED.match(note[0]))
+        lettered = {label for label, count in lines.items() if count == marks[label]}
+        if lettered == {*ascii_uppercase[: len(lettered)]}:
+            letters |= lettered
 
     def label(mark: re.Match[str]) -> str:
         """Return what a mark refers to; empty for a letter that no note has."""

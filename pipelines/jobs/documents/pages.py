@@ -164,14 +164,15 @@ class PageReader:
         if name:
             self._begin(name)
         kinds = _kinds(tag, attributes)
-        if not self._extra_depth and not _EXTRAS.isdisjoint(kinds):
-            self._extra_depth = self._depth
         href = attributes.get("href") or attributes.get("idref", "")
         place = (self._page, name)
         is_note = self._is_note(place, tag)
         is_hidden = "hidden" in attributes or attributes.get("aria-hidden") == "true"
         is_hidden = is_hidden or _HIDDEN.search(attributes.get("style", "")[:MAX_STYLE]) is not None
-        if tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds):
+        is_skipped = tag in _SILENT or is_hidden or not _NOTES.isdisjoint(kinds)
+        if not (is_skipped or self._extra_depth or _EXTRAS.isdisjoint(kinds)):
+            self._extra_depth = self._depth
+        if is_skipped:
             if "#" in href and not _NOTE_MARKS.isdisjoint(kinds):
                 self.notes.add(self._package.place(self._page, href))
             self._skipped_note = None
@@ -298,7 +299,7 @@ class PageReader:
         self._link = None
 
     def _end_note(self) -> None:
-        if self._note and sum(map(len, self._parts[self._note.start :])) <= MAX_NOTE:
+        if self._note and self._is_short(self._note.start):
             del self._parts[self._note.start :]
             self.left_out[self._note.place] = self._note.place
             self._paragraph_at = min(self._paragraph_at, len(self._parts))
@@ -306,6 +307,16 @@ class PageReader:
             self._has_text = self._note.has_text
             self._has_notes = True
         self._note = None
+
+    def _is_short(self, start: int) -> bool:
+        """Whether the parts from `start` on may be a note. Stops where they are too long for one: a
+        paragraph with thousands of notes is measured again for each."""
+        characters = 0
+        for at in range(start, len(self._parts)):
+            characters += max(1, len(self._parts[at]))
+            if characters > MAX_NOTE:
+                return False
+        return True
 
     def _begin(self, name: str) -> None:
         """Begins a chapter if the table of contents has an entry for this place."""

@@ -203,12 +203,21 @@ def test_front_matter_is_metadata_and_notes_are_left_out() -> None:
         "[Transcriber's notes are useful.] [Decoration of the hall]",
     ):
         assert read(kept).chapters[0].text == kept
-    lines = "The king[A] came.\n\n[A] A note\nof two lines.\n\nHe[b] left[A].\n\n[b] No.\n[A] No."
+    lines = "The king[A] came.\n\n[A] A note\nof two lines.\n\nHe[B] left[A].\n\n[B] No.\n[A] No."
     book = read(lines)
     assert book.chapters[0].text.split() == "The king came. He left.".split()
     assert book.left_out.notes == 3
-    for choices in ("Press[A] or[A].\n\n[A] One.", "Either[A].\n\n[A] one.\n\n[B] Two."):
+    for choices in (
+        "Press[A] or[A].\n\n[A] One.",
+        "Either[A].\n\n[A] one.\n\n[B] Two.",
+        "Ring answer[a] or answer[b].\n\n[a] 5 apples\n\n[b] 6 pears",
+        "Ring answer[A] or answer[B].\n\n[A] Paris\n\n[B] Rome",
+        "The value of x[i] is added.\n\n[i] Index starts at 0. See below.",
+        "Ama[G]zing grace\n\n[G] That saved a wretch like me.",
+    ):
         assert read(choices).chapters[0].text == choices
+    boxes = "Tick box[A] today.\n\n[A] Buy milk."
+    assert "Buy milk." in read(boxes, "a.md").chapters[0].text
     choices = "Press [A] or [B].\n\n[A] One.\n\n[B] Two."
     assert read(choices).chapters[0].text == choices
     rule = "---\n\nA: b.\n\n---\n"

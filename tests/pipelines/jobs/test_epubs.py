@@ -124,6 +124,22 @@ def test_what_is_marked_as_matter_around_a_book_is_extra(
     assert [chapter.is_extra for chapter in book.chapters] == [extra, False]
 
 
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        '<nav epub:type="toc"><p>No.</p></nav>',
+        '<section hidden="" epub:type="landmarks"><p>No.</p></section>',
+        '<svg epub:type="cover"><text>No.</text></svg>',
+    ],
+)
+def test_the_text_beside_what_is_left_out_is_no_extra(left_out: str) -> None:
+    book = read(f"{left_out}<div><h1>One</h1><p>A.</p><h1>Two</h1><p>B.</p></div>")
+    assert [(chapter.title, chapter.is_extra) for chapter in book.chapters] == [
+        ("One", False),
+        ("Two", False),
+    ]
+
+
 def test_pages_that_are_images_are_left_out() -> None:
     package = NAV.replace('one.xhtml"/>', 'one.xhtml" media-type="image/jpeg"/>')
     data = epub(one=b"\xff\xd8\xff", package="P.opf", **{"P.opf": package, "nav.xhtml": nav()})

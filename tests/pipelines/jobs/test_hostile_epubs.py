@@ -75,6 +75,7 @@ def test_a_small_epub_that_grows_too_large_is_refused(data: bytes, reason: str) 
         book("", items=items(9000, "a"), spine=references(9000)),
         book("", spine='<itemref idref="a"/>' * 100_000),
         book(f"<p>{MARK}{NOTE * 50_000}</p>"),
+        book(f"<p>{MARK}{'x' * 4000}{(NOTE + 'y') * 50_000}</p>"),
         book(f"{MARK}<div id='n'>{'<br/>' * 100_000}</div>"),
         book(f"<p>{MARK * 50_000}</p>{NOTE * 50_000}"),
         book(f"<table><tr>{'<td>x</td><td> <b> </b></td>' * 50_000}</tr></table>"),
@@ -86,7 +87,8 @@ def test_a_small_epub_that_grows_too_large_is_refused(data: bytes, reason: str) 
     ],
     ids=(
         "name no-value equals bare-attributes quotes comments style css circle one-fallback"
-        " one-page inline-notes lines-of-note notes cells raised address contents title spaces"
+        " one-page inline-notes notes-in-text lines-of-note notes cells raised address contents title"
+        " spaces"
     ).split(),
 )
 def test_no_small_epub_takes_long(data: bytes) -> None:
