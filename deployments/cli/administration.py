@@ -19,6 +19,7 @@ import click
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
+from configs import running
 from configs.environment import database_url, serves_only_this_machine
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
@@ -300,6 +301,9 @@ async def first_key() -> str:
 @command("login-link")
 async def login_link() -> str:
     async with _service() as (settings, database):
+        if not running.find(settings.data_dir):
+            if holder := running.name_holder(settings.data_dir):
+                raise ValueError(f"{holder} uses {settings.data_dir}: run this command there")
         url = click.get_current_context().find_root().params.get("url")
         accounts = accounts_of(database, settings)
         link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
