@@ -12,7 +12,6 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from configs.environment import (
     cluster_address,
     cores,
     free_bytes,
+    home_path,
     listen_problem,
     port,
 )
@@ -248,7 +248,7 @@ def check_ray() -> str:
     cluster_address()  # raises if CLUSTER_ADDRESS is wrong
     if not (folder := os.environ.get("RAY_TMPDIR")):
         return "uses a temporary folder"
-    path = Path(folder).expanduser().resolve()
+    path = home_path("RAY_TMPDIR", folder).resolve()
     if not path.exists():
         return f"in {folder}, which is created at the start"
     check_folder(path)
