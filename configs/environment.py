@@ -34,6 +34,14 @@ class SettingsError(ValueError):
     """A setting is invalid. The message is for the operator and contains no secret."""
 
 
+def home_path(name: str, text: str) -> Path:
+    """The path of a setting, which may begin with `~`. Raises SettingsError."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"{name}: there is no home folder for {text!r}") from None
+
+
 def port(name: str, default: int) -> int:
     """Reads a TCP port. Raises SettingsError, as all functions here do."""
     text = os.environ.get(name) or str(default)
@@ -231,7 +239,8 @@ def storage_url(name: str, default: Path) -> str:
     """Reads the fsspec URL of a folder, whose package must be installed; paths become absolute."""
     text = os.environ.get(name) or f"file://{default}"
     if "://" not in text:  # absolute, since processes may have different working folders
-        text = f"file://{Path(text).expanduser().resolve()}"
+        path = home_path(name, text).resolve()
+        text = f"file://{path}"
     from fsspec import get_filesystem_class
 
     protocol, _, folder = text.partition("://")

@@ -17,9 +17,9 @@ from configs.environment import SettingsError
 
 FILE = "service.lock"
 WAIT_S = 3.0  # for a service that is ending, and for readers of the file
-VARIABLES = (
-    "HOST PORT RAY_DASHBOARD_PORT CLUSTER_ADDRESS PUBLIC_URL TRUSTED_PROXIES ANTIPHON_ALONE"
-).split()
+ADDRESSES = "HOST PORT RAY_DASHBOARD_PORT CLUSTER_ADDRESS".split()
+"""Variables that say where a service is in its network namespace."""
+VARIABLES = [*ADDRESSES, "PUBLIC_URL", "TRUSTED_PROXIES", "ANTIPHON_ALONE"]
 """Variables that say where a service is, and whom it serves."""
 
 
@@ -55,14 +55,14 @@ def take(data_dir: Path, url: str, *, may_share: bool = False) -> IO[str] | None
 
 def find(data_dir: Path) -> str | None:
     """Returns the URL of the service that uses a folder, if there is one that this process can
-    reach by it. Gives the variables that say where it is the values of that service, unless this
-    environment has other values."""
+    reach by it. Gives the variables that say whom it serves, and where it is if this process can
+    reach it, the values of that service, unless this environment has other values."""
     service = _holder(data_dir) or {}
-    if service.get("net") != _namespace("net"):
-        return None
-    for name, value in service["variables"].items():
-        os.environ[name] = os.environ.get(name) or value
-    return str(service["url"])
+    is_near = service.get("net") == _namespace("net")
+    for name, value in service.get("variables", {}).items():
+        if is_near or name not in ADDRESSES:
+            os.environ[name] = os.environ.get(name) or value
+    return service.get("url") if is_near else None
 
 
 def name_holder(data_dir: Path) -> str | None:
@@ -82,8 +82,10 @@ def _holder(data_dir: Path) -> dict[str, Any] | None:
 
 
 def _name(service: dict[str, Any]) -> str:
-    if service.get("pid") == _namespace("pid"):
-        return f"the service at {service['url']} (process {service['process']})"
+    if "pid" not in service:  # unreadable
+        return "another service"
+    if all(service.get(kind) == _namespace(kind) for kind in ("pid", "net")):
+        return f"the service at {service.get('url')} (process {service.get('process')})"
     machine = service.get("machine", "unknown")
     return f"a service in another container or on another machine ({machine})"
 

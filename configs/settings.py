@@ -157,9 +157,9 @@ def weights_dir() -> Path:
     """The cache of weights: ANTIPHON_WEIGHTS or ~/.cache/antiphon/weights, outside the tree."""
     override = os.environ.get("ANTIPHON_WEIGHTS")
     if override:
-        return Path(override).expanduser()
+        return environment.home_path("ANTIPHON_WEIGHTS", override)
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "antiphon" / "weights"
+    return environment.home_path("XDG_CACHE_HOME", cache) / "antiphon" / "weights"
 
 
 def own_catalogue() -> Path:
@@ -168,7 +168,7 @@ def own_catalogue() -> Path:
     path = os.environ.get("ANTIPHON_CATALOGUE") or str(_data_path() / "catalogue.yaml")
     if not path.endswith(".yaml"):
         raise SettingsError(f"ANTIPHON_CATALOGUE is {path!r}, but must end in .yaml")
-    return Path(path).expanduser().resolve()
+    return environment.home_path("ANTIPHON_CATALOGUE", path).resolve()
 
 
 def weights_mirror() -> str | None:
@@ -176,7 +176,7 @@ def weights_mirror() -> str | None:
     Raises SettingsError."""
     text = (os.environ.get("ANTIPHON_MIRROR") or "").rstrip("/")
     if "://" not in text:
-        return str(Path(text).expanduser().resolve()) if text else None
+        return str(environment.home_path("ANTIPHON_MIRROR", text).resolve()) if text else None
     return environment.public_url("ANTIPHON_MIRROR", text)
 
 
@@ -312,7 +312,8 @@ def _own_folder() -> Path:
 
 
 def _data_path() -> Path:
-    return Path(os.environ.get("ANTIPHON_DATA") or _own_folder()).expanduser().resolve()
+    path = os.environ.get("ANTIPHON_DATA") or str(_own_folder())
+    return environment.home_path("ANTIPHON_DATA", path).resolve()
 
 
 def _data_dir(*, new: bool) -> Path:

@@ -56,8 +56,12 @@ local_finders: list[Callable[[], str | None]] = []
 
 
 def local_service() -> str | None:
-    """Return the address of the service that uses this machine's data folder, if it is known."""
-    return next(filter(None, (find() for find in local_finders)), None)
+    """Return the address of the service that uses this machine's data folder, if it is known.
+    Raises UsageError if a setting of the server is invalid."""
+    try:
+        return next(filter(None, (find() for find in local_finders)), None)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def default_url() -> str:
@@ -105,10 +109,15 @@ class ServiceClient:
             raise click.UsageError(f"--url: {error}") from None
         except (httpx.HTTPError, ConnectionClosed, *NETWORK) as error:
             reason = f"{self.url} does not answer: {error or type(error).__name__}"
-            remedy = "start it with `antiphon serve`, or " * is_local(self.url)
-            remedy += "name another with --url or ANTIPHON_URL"
-            if (address := local_service()) not in (None, self.url):
-                remedy = f"this machine's service runs at {address}: name it with --url"
+            remedy = "name another with --url or ANTIPHON_URL"
+            if is_local(self.url):
+                address = local_service()
+                if address is None:
+                    remedy = f"start it with `antiphon serve`, or {remedy}"
+                elif address == self.url.replace("//localhost", "//127.0.0.1"):
+                    remedy = "it is still starting, or `antiphon doctor` says why it does not"
+                else:
+                    remedy = f"this machine's service runs at {address}: name it with --url"
             end(f"{reason}; {remedy}", UNREACHABLE)
 
     @contextmanager

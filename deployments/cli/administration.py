@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from getpass import getpass
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ import click
 from email_validator import validate_email
 from sqlalchemy.exc import SQLAlchemyError
 
+from configs import running
 from configs.environment import database_url, serves_only_this_machine
 from configs.load import load_yaml
 from configs.schema.platform import PlansConfig
 from configs.settings import Settings, load_settings, load_settings_of_service
-from db.accounts import Workspace, find_workspace, keys_of
+from db.accounts import User, Workspace, find_workspace, keys_of
 from db.audit import audit_chain, audited_workspaces, first_break
 from db.billing import ledger
 from db.billing.ledger_check import account_ids, check_days
@@ -33,7 +35,7 @@ from db.migrate import upgrade
 from deployments.cli.backup import back_up
 from deployments.cli.backup import restore as restore_backup
 from deployments.cluster.login import SET_PASSWORD, accounts_of, console_link
-from deployments.cluster.shared_stores import check_secrets, open_database
+from deployments.cluster.shared_stores import check_secrets, check_store, open_database
 from pipelines.accounts.authentication import Authenticator
 from pipelines.accounts.secret_fingerprints import check_secret_fingerprints
 from pipelines.billing.administration import ACTOR, MAX_REFERENCE, change_credit, customers
@@ -118,11 +120,9 @@ def _not_both(context: click.Context, parameter: click.Parameter, value: Any) ->
     return value
 
 
-def _of_workspace(function: Function) -> Function:
+def _of_workspace(function: Function, default: str = " Default: the first workspace.") -> Function:
     """Add the options that choose a workspace."""
-    email = click.option(
-        "--email", callback=_not_both, help="Owner's email. Default: the first workspace."
-    )
+    email = click.option("--email", callback=_not_both, help=f"Owner's email.{default}")
     by_id = click.option("--workspace", type=int, callback=_not_both, help="Id of the workspace.")
     return email(by_id(function))
 
@@ -229,21 +229,35 @@ async def users() -> str:
 
 
 @command("delete-user")
-@_of_workspace
+@partial(_of_workspace, default="")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 async def delete_user(email: str | None, workspace: int | None, yes: bool) -> str:
     if email is None and workspace is None:
         raise click.UsageError("--email or --workspace names the user")
+    logging.basicConfig(handlers=[logging.NullHandler()])  # the answer says that files are left
     async with _service() as (settings, database):
         row = await _chosen(database, email, workspace)
+        if workspace is None and row.id == await accounts_of(database, settings).owner_workspace():
+            raise ValueError(
+                "this is the first workspace, on which commands act by default, and then on the"
+                f" oldest one that is left; to erase it, name it with --workspace {row.id}"
+            )
+        has_store = await check_store(settings, database)
         name = f"the user of {row.name} ({row.id})"
         if not yes:
             keys = len(await database.read(keys_of, row.id))
-            click.confirm(f"Erase {name}, {keys} key(s), voices, chats and files?", abort=True)
+            owner = await database.get(User, row.owner_id)
+            credit = await database.read(ledger.credit_of, row.id) / MICRO_USD
+            click.confirm(
+                f"Erase {name}, {owner and owner.email}, with {credit:.6f} USD of credit,"
+                f" {keys} key(s), voices, chats and files?",
+                abort=True,
+            )
         await database.run(erase_rows, row.id, row.owner_id, ACTOR)
         files = Files(settings, database, Encryption(settings.secrets.data_keys))
-        await delete_erased(database, files, row.id)
-    return f"{name} is erased; the ledger and the audit log are kept without a name"
+        are_gone = has_store and await delete_erased(database, files, row.id)
+    later = "" if are_gone else "; the running service deletes the files when the store answers"
+    return f"{name} is erased; the ledger and the audit log are kept without a name{later}"
 
 
 @command("set-password")
@@ -287,6 +301,9 @@ async def first_key() -> str:
 @command("login-link")
 async def login_link() -> str:
     async with _service() as (settings, database):
+        if not running.find(settings.data_dir):
+            if holder := running.name_holder(settings.data_dir):
+                raise ValueError(f"{holder} uses {settings.data_dir}: run this command there")
         url = click.get_current_context().find_root().params.get("url")
         accounts = accounts_of(database, settings)
         link = await console_link(settings, accounts, url or os.environ.get("ANTIPHON_URL"))
@@ -353,7 +370,10 @@ async def check_storage() -> str:
 @click.argument("folder", type=click.Path(path_type=Path))
 async def backup(folder: Path) -> str:
     settings = load_settings_of_service()
-    await check_secrets(settings)  # without a migration: the database is copied as it is
+    # Without a migration: the database is copied as it is.
+    with closing(Database(settings.database_url)) as database:
+        await check_secret_fingerprints(database, settings.secrets, record=False)
+        await check_store(settings, database)
     return await asyncio.to_thread(back_up, settings, folder)
 
 
@@ -379,6 +399,7 @@ async def move_database() -> str:
 @command("rotate-keys")
 async def rotate_keys() -> str:
     async with _service() as (settings, database):
+        await check_store(settings, database)  # of another one, no file would be found
         encryption = Encryption(settings.secrets.data_keys)
         files = Files(settings, database, encryption)
         try:

@@ -12,7 +12,6 @@ from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cache, partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,6 +25,7 @@ from configs.environment import (
     cluster_address,
     cores,
     free_bytes,
+    home_path,
     listen_problem,
     port,
 )
@@ -52,7 +52,7 @@ from telemetry.logs import redact
 GB = 1e9
 CORES, MEMORY_GB, DISK_GB, OPEN_FILES = 2, 4.0, 2.0, 4096
 CLOCK_S = 2.0
-START_S = 120.0  # time within which the controller of a new service begins to answer
+START_S = 120.0  # time within which Ray and the controller of a new service begin to answer
 LANDLOCK = (5, 13)  # first version of Linux with Landlock, which confines the decoder
 FAST = ("avx2", "fp16", "asimd")  # processor flags; without any of them, speech is slow
 
@@ -186,10 +186,15 @@ def ask_ray(settings: Settings) -> Applications | None:
     try:
         return serve_api.applications(dashboard, timeout_s=5)
     except ValueError:
-        with suppress(OSError):  # the controller does not run yet
-            if time.time() - (settings.data_dir / running.FILE).stat().st_mtime < START_S:
-                return {}
+        if _has_just_begun(settings):  # the controller does not run yet
+            return {}
         return {"Ray Serve": {"status": FAILED[0], "message": "does not answer", "deployments": {}}}
+
+
+def _has_just_begun(settings: Settings) -> bool:
+    with suppress(OSError):
+        return time.time() - (settings.data_dir / running.FILE).stat().st_mtime < START_S
+    return False
 
 
 def check_service(
@@ -207,8 +212,8 @@ def check_service(
         if killed := killed_for_memory(settings.data_dir):
             reasons.append(killed)
         states = [each["status"] for each in (applications or {}).values()]
-        has_begun = answer is not None or applications
-        if not reasons and (not has_begun or applications == {} or "DEPLOYING" in states):
+        is_new = answer is None and applications is None and _has_just_begun(settings)
+        if not reasons and (is_new or applications == {} or "DEPLOYING" in states):
             return Wait(f"is starting: {state}")
         raise Problem("; ".join([state, *(reasons or ["the log has the cause"])]))
     problems = []
@@ -243,7 +248,7 @@ def check_ray() -> str:
     cluster_address()  # raises if CLUSTER_ADDRESS is wrong
     if not (folder := os.environ.get("RAY_TMPDIR")):
         return "uses a temporary folder"
-    path = Path(folder).expanduser().resolve()
+    path = home_path("RAY_TMPDIR", folder).resolve()
     if not path.exists():
         return f"in {folder}, which is created at the start"
     check_folder(path)

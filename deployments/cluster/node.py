@@ -24,7 +24,9 @@ from deployments.cluster.release import release
 
 OBJECT_STORE_BYTES = 256 << 20  # handles send values by gRPC, so the store is hardly used
 DASHBOARD_S = 30.0
-KEPT_SESSIONS = 5  # earlier sessions of Ray, 4 MB or more each, which Ray never deletes
+# Sessions of Ray, 4 MB or more each, which Ray never deletes: the newest, and the first of a day,
+# which have the logs of the first failure of a service that is restarted again and again.
+KEPT_SESSIONS, DAY_S = 5, 24 * 3600.0
 # A path of a local socket has at most 107 bytes, of which Ray needs 68 after RAY_TMPDIR:
 # "/ray/session_2026-01-31_12-00-00_123456_1234567/sockets/plasma_store". Ray joins paths by colons,
 # and does not quote the path of Python in a worker's shell command (`RuntimeEnvContext`).
@@ -69,11 +71,14 @@ def keep_private(data_dir: Path) -> None:
     Ray makes its folders writable for all users (mode 777), and jobs run their code from one of
     them. They are therefore inside a folder of mode 700: RAY_TMPDIR, which is created if it is
     missing, or else a new folder in the system's temporary folder, to which the link `ray` in the
-    data folder points. Old sessions of Ray in it are deleted. Raises SettingsError.
+    data folder points. Ended sessions of Ray in it are deleted, except for the newest and the
+    first ones of the last day. Raises SettingsError.
     """
     os.umask(0o077)
     link = data_dir / "ray"
-    folder = Path(os.environ.get("RAY_TMPDIR") or link).expanduser().resolve()
+    folder = environment.home_path(
+        "RAY_TMPDIR", os.environ.get("RAY_TMPDIR") or str(link)
+    ).resolve()
     if os.environ.get("RAY_TMPDIR") and RAY_PATH.fullmatch(str(folder)):
         with suppress(OSError):  # `check_folder` reports the reason
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,17 +94,30 @@ def keep_private(data_dir: Path) -> None:
         link.symlink_to(folder)
     os.environ["RAY_TMPDIR"] = str(folder)
     link_paths(folder)
-    for session in sorted(folder.glob("ray/session_2*"))[:-KEPT_SESSIONS]:
-        if not _is_alive(session):
+    sessions = sorted(folder.glob("ray/session_2*"))
+    of_day = [session for session in sessions if time.time() - _last_change(session) < DAY_S]
+    for session in sessions[:-KEPT_SESSIONS]:
+        if session not in of_day[:KEPT_SESSIONS] and not _is_alive(session):
             shutil.rmtree(session, ignore_errors=True)
 
 
+def _last_change(session: Path) -> float:
+    with suppress(OSError):  # another start deletes it
+        return max(path.lstat().st_mtime for path in (session, *session.glob("logs/*")))
+    return 0.0
+
+
 def _is_alive(session: Path) -> bool:
-    """Whether the raylet of a session of Ray runs, such as that of another service."""
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as raylet:
-        raylet.connect(f"{session}/sockets/raylet")
-        return True
-    return False
+    """Whether the raylet of a session of Ray may run, such as that of another service."""
+    with socket.socket(socket.AF_UNIX) as raylet:
+        raylet.settimeout(1.0)  # a stopped process accepts no connection
+        try:
+            raylet.connect(f"{session}/sockets/raylet")
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:  # no permission, too many files
+            pass
+    return True
 
 
 def check_folder(folder: Path) -> None:

@@ -25,6 +25,19 @@ async def check_secrets(settings: Settings) -> None:
         await check_secret_fingerprints(database, settings.secrets, record=False)
 
 
+async def check_store(settings: Settings, database: Database) -> bool:
+    """Compare the store of files with that of the database; False if the store does not answer.
+    Raises SettingsError, also for a store that no service has used yet, or DatabaseError."""
+    files = Files(settings, database, Encryption(settings.secrets.data_keys))
+    try:
+        async with asyncio.timeout(TRY_TIMEOUT_S):
+            mark = await files.mark(None)
+    except (StorageUnavailable, TimeoutError):
+        return False
+    await check_secret_fingerprints(database, settings.secrets, mark, record=False)
+    return True
+
+
 async def open_database(
     settings: Settings, *, accept: bool = False, in_cluster: bool = False
 ) -> Database:

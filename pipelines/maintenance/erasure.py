@@ -46,13 +46,16 @@ class AccountErasure:
         await delete_erased(self.database, self.files, workspace_id)
 
 
-async def delete_erased(database: Database, files: Files, workspace_id: int) -> None:
-    """Deletes what the rows that are erased have left on disks. Raises DatabaseUnavailable."""
+async def delete_erased(database: Database, files: Files, workspace_id: int) -> bool:
+    """Deletes what the rows that are erased have left on disks; False if the store does not answer.
+    Raises DatabaseUnavailable."""
     try:
         await files.delete_expired()
         await database.forget_deleted()
     except StorageUnavailable:  # housekeeping tries again
         logger.warning("erased_files_not_deleted", extra={"workspace": workspace_id})
+        return False
+    return True
 
 
 def erase_rows(session: Session, workspace_id: int, user_id: int, actor: str) -> list[Voice]:

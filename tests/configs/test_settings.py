@@ -324,6 +324,7 @@ def test_affinity_and_container_quota_bound_the_cores_of_a_process(
         ("PUBLIC_URL", "https://speech.example/?a=b"),
         ("PUBLIC_URL", "http://:::8000"),
         ("ANTIPHON_DATA", "/dev/null/data"),
+        *((name, "~nouser/x") for name in ("ANTIPHON_DATA", "ANTIPHON_WEIGHTS", "STORAGE_URL")),
         ("WYOMING_PORT", "70000"),
         ("WYOMING_PORT", "10300"),  # without a key
         ("WYOMING_KEY", "two words"),

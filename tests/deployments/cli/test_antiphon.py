@@ -489,6 +489,17 @@ def test_commands_of_users_find_the_service_of_the_data_folder(
         stale = shell.run("usage")
         assert stale.returncode == 4
         assert stale.stderr.decode().endswith(f" runs at {server.url}: name it with --url\n")
+    starting = "; it is still starting, or `antiphon doctor` says why it does not\n"
+    with running.take(data, "http://127.0.0.1:9") or pytest.fail("taken"):
+        for url, remedy in (
+            ("http://127.0.0.1:9", starting),
+            ("http://localhost:9", starting),
+            ("https://127.0.0.1:9", "; name another with --url or ANTIPHON_URL\n"),
+        ):
+            assert shell.run("--url", url, "usage").stderr.decode().endswith(remedy)
+    shell.environment["ANTIPHON_DATA"] = "~nouser/x"
+    assert b"ANTIPHON_DATA: there is no home folder for '~nouser/x'" in shell.run("usage").stderr
+    shell.environment["ANTIPHON_DATA"] = str(data)
     (tmp_path / "antiphon" / "config.toml").unlink()
     assert b"http://127.0.0.1:8000 does not answer" in shell.run("usage").stderr
 

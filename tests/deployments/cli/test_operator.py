@@ -158,6 +158,65 @@ def test_a_user_is_erased_with_keys_sessions_and_files(
     asyncio.run(sign_up(load_settings(), "ann@example.com", "Ann"))  # the address is free again
 
 
+@pytest.mark.parametrize("command", ["delete-user", "backup", "rotate-keys"])
+def test_a_command_with_another_store_of_files_changes_nothing(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    workspace_id = int(output_of(capsys, "users").splitlines()[1].split()[0])
+    path = asyncio.run(stored_file(workspace_id))
+    monkeypatch.setenv("STORAGE_URL", f"file://{tmp_path / 'other'}")
+    with pytest.raises(SystemExit, match="^STORAGE_URL: not what this database"):
+        main([command, *every_command(tmp_path)[command]])
+    assert path.exists() and not (tmp_path / "copy").exists()
+    assert "Ann" in output_of(capsys, "users")
+
+
+def test_an_erasure_while_the_store_is_down_says_that_files_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workspace_id = int(output_of(capsys, "users").splitlines()[1].split()[0])
+    path = asyncio.run(stored_file(workspace_id))
+    (tmp_path / "files").rename(tmp_path / "away")
+    (tmp_path / "files").touch()  # no file can be read or deleted
+    main(["delete-user", "--email", "ann@example.com", "--yes"])
+    said = capsys.readouterr()
+    assert said.out.endswith("the running service deletes the files when the store answers\n")
+    assert "Traceback" not in said.err
+    (tmp_path / "files").unlink()
+    (tmp_path / "away").rename(tmp_path / "files")
+    assert path.exists()
+    asyncio.run(delete_expired())
+    assert not path.exists()
+
+
+def test_the_question_of_an_erasure_names_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    with pytest.raises(SystemExit):
+        main(["delete-user", "--email", "ann@example.com"])
+    assert "ann@example.com, with 5.000000 USD of credit, 0 key(s)" in capsys.readouterr().out
+    assert "Default: the first" not in output_of(capsys, "delete-user", "--help")
+    assert "Default: the first" in output_of(capsys, "credit", "--help")
+
+
+def test_the_first_workspace_is_erased_only_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="this is the first workspace") as refused:
+        main(["delete-user", "--email", "owner@localhost", "--yes"])
+    assert "owner@localhost" in output_of(capsys, "users")
+    main(["delete-user", "--workspace", str(refused.value).split()[-1], "--yes"])
+    assert "owner@localhost" not in output_of(capsys, "users")
+
+
+async def delete_expired() -> None:
+    settings = load_settings()
+    with closing(Database(settings.database_url)) as database:
+        await Files(settings, database, Encryption(settings.secrets.data_keys)).delete_expired()
+
+
 async def stored_file(workspace_id: int) -> Path:
     settings = load_settings()
     with closing(Database(settings.database_url)) as database:

@@ -160,20 +160,25 @@ def test_the_folder_of_ray_is_private_and_kept_from_start_to_start(
     assert (data / "file").stat().st_mode & 0o777 == 0o600
 
 
-def test_old_sessions_of_ray_are_deleted_unless_they_run(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_sessions_of_ray_are_deleted_unless_they_run(data: Path) -> None:
     keep_private(data)
-    sessions = [data / "ray/ray" / f"session_2026-12-0{day}" for day in range(1, 9)]
+    sessions = [data / "ray/ray" / f"session_2026-12-{day}" for day in range(10, 30)]
     for session in sessions:
         (session / "sockets").mkdir(parents=True)
     (data / "ray/ray/session_latest").symlink_to(sessions[-1])
-    with socket.socket(socket.AF_UNIX) as raylet:
+    for session in sessions[:8]:
+        (session / "logs").mkdir()
+        (session / "logs/raylet.out").touch()
+        os.utime(session, (0, 0))
+    for session in sessions[:4]:
+        os.utime(session / "logs/raylet.out", (0, 0))
+    with socket.socket(socket.AF_UNIX) as raylet, socket.socket(socket.AF_UNIX) as first:
         raylet.bind(str((data / "ray").resolve() / "ray" / sessions[0].name / "sockets/raylet"))
-        raylet.listen()
+        raylet.listen(0)
+        first.connect(raylet.getsockname())  # the queue is full: a stopped raylet
         keep_private(data)
     kept = [session for session in sessions if session.exists()]
-    assert kept == [sessions[0], *sessions[-5:]]
+    assert kept == [sessions[0], *sessions[4:9], *sessions[-5:]]
 
 
 @pytest.mark.parametrize("change", ["deleted", "opened", "linked"])

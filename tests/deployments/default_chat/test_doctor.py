@@ -1,6 +1,7 @@
 """What `antiphon doctor` says of the running service."""
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -16,6 +17,7 @@ from configs import running
 from configs.environment import SettingsError
 from configs.settings import DATABASE, Settings, load_settings, load_settings_of_service
 from deployments.cli import doctor
+from deployments.cli.administration import operator
 from deployments.cli.doctor import (
     Off,
     Problem,
@@ -163,8 +165,9 @@ def test_a_controller_that_does_not_run_yet_has_not_died(
     with running.take(settings.data_dir, local_url(settings)) or pytest.fail("taken"):
         began = time.time() - age_s
         os.utime(settings.data_dir / running.FILE, (began, began))
-        check = partial(check_service, settings, lambda: None, partial(ask_ray, settings))
-        assert asyncio.run(outcome(check))[0] == state
+        for in_ray in (partial(ask_ray, settings), lambda: None):  # with and without a cluster
+            check = partial(check_service, settings, lambda: None, in_ray)
+            assert asyncio.run(outcome(check))[0] == state
 
 
 @pytest.mark.parametrize("kind", ["pid", "net"])
@@ -174,18 +177,39 @@ def test_a_service_in_a_container_is_not_taken_for_one_here(
     monkeypatch.setattr(running, "WAIT_S", 0.0)
     own = running._namespace
     url = local_url(settings)
+    monkeypatch.setenv("PUBLIC_URL", "")  # restored after the test
     with monkeypatch.context() as container:
+        container.setenv("PUBLIC_URL", "https://speech.example.com")
         container.setattr(running, "_namespace", lambda each: own(each) + "1" * (each == kind))
         container.setattr(running, "gethostname", lambda: "box")
         folder = running.take(settings.data_dir, url) or pytest.fail("taken")
     with folder:
+        monkeypatch.delenv("PORT")
         assert running.find(settings.data_dir) == (url if kind == "pid" else None)
-        named = "another machine (box)" if kind == "pid" else f"{url} (process {os.getpid()})"
-        with pytest.raises(SettingsError, match=f"{re.escape(named)} uses the folder"):
+        assert os.environ["PUBLIC_URL"] == "https://speech.example.com"
+        assert ("PORT" in os.environ) == (kind == "pid")
+        with pytest.raises(SettingsError, match=r"another machine \(box\) uses the folder"):
             running.take(settings.data_dir, url)
         if kind == "net":
             line = check_service(settings, lambda: None, lambda: None)
             assert isinstance(line, Off) and line.endswith(": run this command there")
+            settings.data_dir.joinpath(DATABASE).touch()
+            with pytest.raises(SystemExit, match=r"\(box\) uses .*: run this command there$"):
+                operator(["login-link"])
+
+
+@pytest.mark.parametrize("written", ["", "{", '{"process": 1}', "net only"])
+def test_a_lock_file_without_all_its_content_names_another_service(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
+    monkeypatch.setattr(running, "WAIT_S", 0.0)
+    if written == "net only":
+        written = json.dumps({"net": running._namespace("net")})
+    with running.take(settings.data_dir, local_url(settings)) or pytest.fail("taken"):
+        (settings.data_dir / running.FILE).write_text(written)
+        assert running.find(settings.data_dir) is None
+        with pytest.raises(SettingsError, match=": another service uses the folder"):
+            running.take(settings.data_dir, local_url(settings))
 
 
 @pytest.mark.parametrize(
