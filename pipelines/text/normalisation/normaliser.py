@@ -78,7 +78,7 @@ _SPACED_GROUPS = r"(?<![\d.,+])\d{1,3}(?: \d{3})+(?!\d|-\d\d-)"
 _SURE_GROUPS = (
     r"(?<![\d.,+/(:-])(?<!\d[ -])(?<!\) )(?<!el\. )(?<!el: )(?<!\.: )[1-9]\d{0,2}"
     r"(?:(?: \d{3})*(?: 000)"
-    r"|(?: \d{3}){2,}(?= ?[€$£%]| [kcm]?m(?:[²³]|/[hs])?\b| k?g\b| [Ee]uro\b))"
+    r"|(?: \d{3}){2,}(?= ?[€$£%]| [kcm]?m(?:[²³]|/[hs])\b| [Ee]uro\b))"
     r"(?![\d:]|[ /-]\d|[.,]\d{3})"
 )
 _MONEY_SCALE = re.compile(
@@ -86,7 +86,7 @@ _MONEY_SCALE = re.compile(
     r"|([kK]|T(?!-)|[mMbB]n?|tn)(?![^\W\u0900-\u9fff])| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
-_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:({_LONGER}|[{_SYMBOLS}]|zł\b)|({_CODES})\b)")
+_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:((?:{_LONGER})(?! ?\d)|[{_SYMBOLS}](?!\d)|zł\b)|({_CODES})\b)")
 # After millions: "280 millions de $"
 _SCALED_CURRENCY_AFTER = re.compile(rf"(?: d[ei](?= )| d(?=['’]))?['’]?{_CURRENCY_AFTER.pattern}")
 # Indic letters after a unit of other letters are an ending; "2024 l'équipe" has an article.
