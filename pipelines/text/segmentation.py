@@ -82,12 +82,10 @@ _ROMAN = re.compile("[IVX]+")
 _ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[IVX](?=[.,;)]))(?![\w’'-])")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])[_–—-]*([^\s(\[\"'“‘«„]{1,12})\._?$")
 _SAINT = re.compile(  # "en S. Merci" may be a size
-    r"(?:Ant[oóô]nio|Antoine|Bento|Francisco|François|Jean|Jorge|Jos[eé]|João|Juan|Lourenço|Luis"
-    r"|Luís|Martin|Martín|Miguel|Pablo|Paul|Paulo|Pedro|Pierre|Salvador|Sebastião|Vicente)\b"
+    r"(?:Ant[oóô]nio|Francisco|François|Jean|Jos[eé]|João|Juan|Luis|Luís|Miguel|Paulo?|Pedro)\b"
 )
 _AFTER_QUOTE = re.compile(r"[»”] ?[,;a-zà-ÿ]")  # Italian "Che! », disse"
 _EXCELLENCY = re.compile(r"[Ee]xc?\.")  # "V. Ex.ª"
-_LANGUAGES_OF_SAINTS = ("es", "fr", "pt")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _OLD_MONEY = re.compile(r"[\d½¼¾]_?[lsd]_?\._?$")  # 2l. 10s. 6d.
@@ -410,8 +408,9 @@ def _points(paragraph: str, language: str) -> list[int]:
 def finished(text: str, language: str, *, sure: bool = True) -> int:
     """Counts the characters of a growing text that are whole sentences and lines.
 
-    A sentence at the end counts when no following text could continue it; if `sure`, it must also
-    end with the space or full-width stop that shows that its last mark is complete.
+    A sentence at the end counts when a capital would begin the next one. If `sure`, a numeral or a
+    small letter must not continue it either, and it must end with the space or full-width stop that
+    shows that its last mark is complete.
     """
     text = unwrapped(text)
     line = text.rfind("\n") + 1
@@ -420,11 +419,12 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
         return line
     bare = rest.rstrip()
     complete = rest[: rest.rfind(" ") + 1].rstrip()  # without a word that still grows
-    if _may_go_on(complete, language):
+    if sure and _may_go_on(complete, language):
         bare = complete
     may_be_ordinal = language in _DOTTED_ORDINALS and _MAY_BE_ORDINAL.search(bare)
-    following = _NEXT.lower() if may_be_ordinal or _may_go_on(bare, language) else _NEXT
-    if bare.rfind("«") > bare.rfind("»"):
+    may_go_on = sure and (bare[-1:] in "!?" or _may_go_on(bare, language))
+    following = _NEXT.lower() if may_be_ordinal or may_go_on else _NEXT
+    if sure and bare.rfind("«") > bare.rfind("»"):
         following = " »"
     starts = [start for start, _ in sentence_spans(bare + following, language)]
     if sure and starts[-1] >= len(bare) and not _ENDS_SURELY.search(rest):
@@ -522,7 +522,7 @@ def _is_one_sentence(
         return True  # "vol. ii", but not "No. I, too"
     if language == "pt" and key in ("s", "v", "vv") and _EXCELLENCY.match(paragraph, after[0]):
         return True
-    if word == "S" and language in _LANGUAGES_OF_SAINTS and _SAINT.match(paragraph, after[0]):
+    if word == "S" and language in ("es", "fr", "pt") and _SAINT.match(paragraph, after[0]):
         return True
     if words.before_ordinal and is_number:
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
