@@ -267,8 +267,11 @@ def _long_number_at(words: Sequence[Word], at: int, language: str) -> tuple[int,
     end, number = _number_at(words, at, numbers)
     for length in range(min(LONGEST, len(words) - at), 0, -1):
         parts = _plain(words[at : at + length]).split()
-        pairs = ((one, two) for one, two in pairwise(parts) if numbers.get(one + two, 100) < 100)
-        is_choice = any(numbers.get(one, 0) < numbers.get(two, 0) for one, two in pairs)
+        is_choice = any(
+            numbers.get(first + second, SCALE) < 100
+            and numbers.get(first, 0) < numbers.get(second, 0)
+            for first, second in pairwise(parts)
+        )
         if names.and_word in parts or is_choice:  # "in fünf zehn Minuten" is not 15
             continue
         above, thousand, below = "".join(parts).partition(_joined_thousand(language))

@@ -422,7 +422,7 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
     if sure and _may_go_on(complete, language):
         bare = complete
     may_be_ordinal = language in _DOTTED_ORDINALS and _MAY_BE_ORDINAL.search(bare)
-    may_go_on = sure and (bare[-1:] in "!?" or _may_go_on(bare, language))
+    may_go_on = sure and _may_go_on(bare, language)
     following = _NEXT.lower() if may_be_ordinal or may_go_on else _NEXT
     if sure and bare.rfind("«") > bare.rfind("»"):
         following = " »"
