@@ -82,7 +82,8 @@ _ROMAN = re.compile("[IVX]+")
 _ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[IVX](?=[.,;)]))(?![\w’'-])")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])[_–—-]*([^\s(\[\"'“‘«„]{1,12})\._?$")
 _SAINT = re.compile(  # "en S. Merci" may be a size
-    r"(?:Ant[oóô]nio|Francisco|François|Jean|Jos[eé]|João|Juan|Luis|Luís|Miguel|Paulo?|Pedro)\b"
+    r"(?:Ant[oóô]nio|Bento|Francisco|François|Jean|Jorge|Jos[eé]|João|Juan|Luis|Luís|Martin|Martín"
+    r"|Miguel|Pablo|Paulo?|Pedro|Pierre|Sebastião|Tomé|Vicente)\b"
 )
 _AFTER_QUOTE = re.compile(r"[»”] ?[,;a-zà-ÿ]")  # Italian "Che! », disse"
 _EXCELLENCY = re.compile(r"[Ee]xc?\.")  # "V. Ex.ª"
