@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from statistics import fmean
 
 from num2words import num2words
@@ -233,7 +234,8 @@ def _with_thousands(
     for last, rest in [*ends, (end + 1, 0)] if is_number else ends:  # "dix mille"
         total = number * SCALE + rest
         after = _plain(words[last : last + 1])
-        if {before, after} & scales or before in numbers:
+        is_article = rest == 1 and last > end + 2  # "dez mil e um carro"
+        if {before, after} & scales or before in numbers or is_article:
             continue
         spoken = {_plain_name(names.read(str(total), kind)) for kind in ("cardinal", "feminine")}
         if begin == end + 1:  # "dois mil trezentos"
@@ -250,6 +252,9 @@ def _number_at(words: Sequence[Word], at: int, numbers: dict[str, int]) -> tuple
         name = _plain(words[at : at + length])
         number = numbers.get(name)
         has_and = any(word.word == "and" for word in words[at : at + length])
+        after = _plain(words[at + length : at + length + 1])
+        if has_and and after == "hundred":  # "between a hundred and two hundred"
+            continue
         if number is not None and (has_and or not name.startswith("a ")):  # "a hundred five stars"
             return at + length, number
     return at + 1, None
@@ -262,7 +267,12 @@ def _long_number_at(words: Sequence[Word], at: int, language: str) -> tuple[int,
     end, number = _number_at(words, at, numbers)
     for length in range(min(LONGEST, len(words) - at), 0, -1):
         parts = _plain(words[at : at + length]).split()
-        if names.and_word in parts:
+        is_choice = any(
+            numbers.get(first + second, SCALE) < 100
+            and numbers.get(first, 0) < numbers.get(second, 0)
+            for first, second in pairwise(parts)
+        )
+        if names.and_word in parts or is_choice:  # "in fünf zehn Minuten" is not 15
             continue
         above, thousand, below = "".join(parts).partition(_joined_thousand(language))
         value = numbers.get(above + thousand + below)

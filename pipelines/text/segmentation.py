@@ -81,16 +81,18 @@ _WIDE_CLOSE = frozenset("」』”）》")
 _ROMAN = re.compile("[IVX]+")
 _ROMAN_NUMBER = re.compile(r"(?:[IVXLC]{2,}|[ivx]{2,}|[IVX](?=[.,;)]))(?![\w’'-])")
 _LAST_WORD = re.compile(r"(?:^|[\s(\[\"'“‘«„])[_–—-]*([^\s(\[\"'“‘«„]{1,12})\._?$")
-_SAINT = re.compile(r"\b([^\W\d]+) S\.$")
+_SAINT = re.compile(  # "en S. Merci" may be a size
+    r"(?:Ant[oóô]nio|Bento|Francisco|François|Jean|Jorge|Jos[eé]|João|Juan|Luis|Luís|Martin|Martín"
+    r"|Miguel|Pablo|Paulo?|Pedro|Pierre|Sebastião|Tomé|Vicente)\b"
+)
 _AFTER_QUOTE = re.compile(r"[»”] ?[,;a-zà-ÿ]")  # Italian "Che! », disse"
 _EXCELLENCY = re.compile(r"[Ee]xc?\.")  # "V. Ex.ª"
-_LANGUAGES_OF_SAINTS = ("es", "fr", "pt")
 _INITIAL = re.compile(r"^(?:[^\W\d_]\.-?)*[^\W\d_]$")
 _SHORT = re.compile(r"[^\W\d_][\u0900-\u0dff]{0,3}\.")
 _OLD_MONEY = re.compile(r"[\d½¼¾]_?[lsd]_?\._?$")  # 2l. 10s. 6d.
 _BEFORE_PENCE = re.compile(r"\d{1,2}[½¼¾]?_?[sd]\b|[a-z(]")
 _NOTE_MARK = re.compile(r"(?<=[^\W\d][.!?…”’])[⁰¹²³⁴-⁹]{1,3}(?!\S)")
-_ENUMERATOR = re.compile(r"^[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}$")
+_ENUMERATOR = re.compile(r"[(]?(?:\d{1,3}|[A-Za-z])[.)]{1,2}")
 _NUMBER_SIGNS = frozenset(("n°", "nº", "№"))  # may have a full stop before a number
 # sentencex takes the number of the next point of a list in one line for the end of the last point.
 _LAST_NUMBER = re.compile(r"(?<=\s)[(]?\d{1,2}\.$")
@@ -407,8 +409,9 @@ def _points(paragraph: str, language: str) -> list[int]:
 def finished(text: str, language: str, *, sure: bool = True) -> int:
     """Counts the characters of a growing text that are whole sentences and lines.
 
-    A sentence at the end counts when no following text could continue it; if `sure`, it must also
-    end with the space or full-width stop that shows that its last mark is complete.
+    A sentence at the end counts when a capital would begin the next one. If `sure`, a numeral or a
+    small letter must not continue it either, and it must end with the space or full-width stop that
+    shows that its last mark is complete.
     """
     text = unwrapped(text)
     line = text.rfind("\n") + 1
@@ -416,12 +419,28 @@ def finished(text: str, language: str, *, sure: bool = True) -> int:
     if not _MARK.search(rest):
         return line
     bare = rest.rstrip()
+    complete = rest[: rest.rfind(" ") + 1].rstrip()  # without a word that still grows
+    if sure and _may_go_on(complete, language):
+        bare = complete
     may_be_ordinal = language in _DOTTED_ORDINALS and _MAY_BE_ORDINAL.search(bare)
-    following = _NEXT.lower() if may_be_ordinal else _NEXT
+    may_go_on = sure and _may_go_on(bare, language)
+    following = _NEXT.lower() if may_be_ordinal or may_go_on else _NEXT
+    if sure and bare.rfind("«") > bare.rfind("»"):
+        following = " »"
     starts = [start for start, _ in sentence_spans(bare + following, language)]
     if sure and starts[-1] >= len(bare) and not _ENDS_SURELY.search(rest):
         starts.pop()
     return line + min(starts[-1], len(rest)) if starts else line
+
+
+def _may_go_on(text: str, language: str) -> bool:
+    """Whether the word after an abbreviation or numeral decides if it ends a sentence."""
+    word = _LAST_WORD.search(text[-16:])
+    if word is None:
+        return False
+    is_money = language == "en" and _OLD_MONEY.search(text[-6:]) is not None
+    is_numeral = _ROMAN_NUMBER.fullmatch(word[1]) is not None
+    return is_money or is_numeral or word[1].lower() in _NO_END_BEFORE_SMALL
 
 
 def _cuts(paragraph: str, language: str) -> Iterator[int]:
@@ -482,14 +501,10 @@ def _is_one_sentence(
         return True
     if following in "-–—" and paragraph[after[0] : after[0] + 4].strip("-–— ")[:1].islower():
         return True
-    if after[1] - start > 3 and _ENUMERATOR.match(paragraph[start:end]):
+    if after[1] - start > 3 and _ENUMERATOR.fullmatch(paragraph, start, end):
         return True
     if end == after[0] and _inside_word(paragraph, end):
         return True
-    if following.islower() and paragraph[end - 1] in "!?":
-        # "Oh! said he" goes on; those who write no capitals begin a sentence
-        first = re.search(r"[^\W\d_]", paragraph[start:end])
-        return first is not None and first[0].isupper() and paragraph[after[0] :][:2] != "i "
     if language == "en" and _OLD_MONEY.search(paragraph, max(start, end - 6), end):
         return _BEFORE_PENCE.match(paragraph, after[0]) is not None
     match = _LAST_WORD.search(paragraph[max(start, end - 16) : end])
@@ -508,10 +523,8 @@ def _is_one_sentence(
         return True  # "vol. ii", but not "No. I, too"
     if language == "pt" and key in ("s", "v", "vv") and _EXCELLENCY.match(paragraph, after[0]):
         return True
-    if word == "S" and language in _LANGUAGES_OF_SAINTS and following.isupper():
-        saint = _SAINT.search(paragraph[max(start, end - 16) : end])
-        before_saint = words.prepositions | words.ties | words.conjunctions
-        return saint is not None and saint[1].lower() in before_saint
+    if word == "S" and language in ("es", "fr", "pt") and _SAINT.match(paragraph, after[0]):
+        return True
     if words.before_ordinal and is_number:
         preceding = paragraph[max(start, end - 40) : end].lower().split()[-2:][0]
         next_word = re.split(r"\W", paragraph[after[0] : after[0] + 20].lower(), maxsplit=1)[0]

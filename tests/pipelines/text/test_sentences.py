@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.text.segmentation import finished, sentence_spans
-from tests.pipelines.text.sentence_corpus import HARD_CASES, split_sentences
+from tests.pipelines.text.sentence_corpus import GROWING_CASES, HARD_CASES, split_sentences
 
 
 @pytest.mark.parametrize(("language", "marked"), HARD_CASES)
@@ -13,6 +13,18 @@ def test_hard_cases_are_split_at_their_sentence_boundaries(language: str, marked
     sentences = marked.split("|")
     joiner = "" if language in ("zh", "ja") else " "
     assert split_sentences(joiner.join(sentences), language) == sentences
+
+
+@pytest.mark.parametrize(("language", "marked"), GROWING_CASES)
+def test_a_growing_text_has_the_sentences_of_the_whole(language: str, marked: str) -> None:
+    grown: list[str] = []
+    waiting = ""
+    for character in marked.replace("|", " "):
+        waiting += character
+        count = finished(waiting, language)
+        grown += split_sentences(waiting[:count], language)
+        waiting = waiting[count:]
+    assert grown + split_sentences(waiting, language) == marked.split("|")
 
 
 @pytest.mark.parametrize(
