@@ -519,8 +519,8 @@ def _is_one_sentence(
     if is_number and following.islower() and language in _DOTTED_ORDINALS:
         return True
     numeral = _ROMAN_NUMBER.match(paragraph, after[0])
-    before = words.goes_on_before_number
-    if numeral and not before.isdisjoint((key, word)) and (key != "no" or numeral[0] != "I"):
+    joins = not words.goes_on_before_number.isdisjoint((key, word))
+    if numeral and joins and (key != "no" or numeral[0] != "I"):
         return True  # "vol. ii", but not "No. I, too"
     if language == "pt" and key in ("s", "v", "vv") and _EXCELLENCY.match(paragraph, after[0]):
         return True

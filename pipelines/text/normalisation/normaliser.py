@@ -86,7 +86,9 @@ _MONEY_SCALE = re.compile(
     r"|([kK]|T(?!-)|[mMbB]n?|tn)(?![^\W\u0900-\u9fff])| ([mb]n?)\b(?! [a-z])"
 )
 _CURRENCY_NAME_AFTER = re.compile(rf"[ \u00a0\u202f]?([\w{INDIC}]{{2,12}})(?![\w{INDIC}])")
-_CURRENCY_AFTER = re.compile(rf"[ \u00a0\u202f]?(?:((?:{_LONGER})(?! ?\d)|[{_SYMBOLS}](?!\d)|zł\b)|({_CODES})\b)")
+_CURRENCY_AFTER = re.compile(
+    rf"[ \u00a0\u202f]?(?:((?:{_LONGER})(?! ?\d)|[{_SYMBOLS}](?!\d)|zł\b)|({_CODES})\b)"
+)
 # After millions: "280 millions de $"
 _SCALED_CURRENCY_AFTER = re.compile(rf"(?: d[ei](?= )| d(?=['’]))?['’]?{_CURRENCY_AFTER.pattern}")
 # Indic letters after a unit of other letters are an ending; "2024 l'équipe" has an article.
