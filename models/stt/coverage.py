@@ -36,11 +36,18 @@ def cut_at(request: TranscriptionRequest, words: Sequence[Word]) -> int | None:
 
 
 def cut(request: TranscriptionRequest, at: int, language: str) -> list[TranscriptionRequest]:
-    """Splits a request at a sample in a pause."""
+    """Splits a request at a sample in a pause. One transcript has one language: `language`."""
     before = [(start, min(end, at)) for start, end in request.speech if start < at]
     after = [(max(start - at, 0), end - at) for start, end in request.speech if end > at]
     return [
-        replace(request, pcm=pcm, speech=tuple(spans), language=language, voice_windows=())
+        replace(
+            request,
+            pcm=pcm,
+            speech=tuple(spans),
+            language=language,
+            languages=(language,),
+            voice_windows=(),
+        )
         for pcm, spans in ((request.pcm[:at], before), (request.pcm[at:], after))
     ]
 

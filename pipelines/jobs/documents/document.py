@@ -206,8 +206,8 @@ def _without_notes(text: str, *, is_markdown: bool) -> tuple[str, int]:
     starts = [*(note.start() for note in notes), len(text)]
     first, *rest = [text[end:start] for end, start in zip(ends, starts, strict=True)]
     body = "".join([first, *rest])
-    # "[a]" may also be code or a choice. A block or a colon makes it a note. Outside Markdown, so do
-    # sentences on lines of their own, one for each mark, labelled with the first capital letters.
+    # "[a]" may also be code or a choice. A block or a colon makes it a note. Outside Markdown, so
+    # does a sentence on a line for each mark, if the labels are the first capital letters.
     letters = {note[2] or note[1] for note in notes if note[2] or note[0].lstrip()[3:4] == ":"}
     if not is_markdown:
         marks = Counter(mark[2] for mark in _NOTE_MARK.finditer(body))
