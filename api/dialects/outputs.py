@@ -49,8 +49,9 @@ async def voice_for(
             return custom_voice
     directory = caller.directory
     voices = await directory.voices()
-    if not directory.is_complete and all(foreign.language != voice.language for voice in voices):
-        return directory.default(foreign.language, voices)
+    language = foreign.language
+    if directory.awaits_default(language) and all(language != voice.language for voice in voices):
+        return directory.default(language, voices)
     return directory.makeshift(stand_in(foreign, voices))
 
 

@@ -68,7 +68,7 @@ async def chapter_voices(
 
     def voice_of(language: str) -> AvailableVoice:
         # A voice that also speaks the language would do so with the accent of its own.
-        is_unknown = language not in codes and directory.is_complete
+        is_unknown = language not in codes and not directory.awaits_default(language)
         if is_named or is_unknown or language == usual.language:
             return usual
         return directory.default(language, offered)

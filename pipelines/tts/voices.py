@@ -164,6 +164,17 @@ class VoiceDirectory:
         """Whether each model was up, so that its voices are known."""
         return all(name in self._seen for name in self._models)
 
+    def awaits_default(self, *languages: str) -> bool:
+        """Whether the model of the default voice of one of the languages, or of any language if
+        none is given, may still load. Models without a default voice may never come: that of CSM
+        does not without a token."""
+        engines = {info.engine for info in self._seen.values()}
+        return not self.is_complete and any(
+            default.engine not in engines
+            for language, default in self._config.defaults.items()
+            if not languages or language in languages
+        )
+
     async def voices(self, workspace_id: int | None = None) -> list[AvailableVoice]:
         """List the custom voices of the workspace, then every voice of the models, in their order.
         Raises EngineLost if no model is known, or DatabaseUnavailable."""
@@ -188,8 +199,7 @@ class VoiceDirectory:
         its language is in the `expected` one, that of the conversation, or else in that of the
         workspace's last texts, if they agree. Raises EngineLost."""
         offered = frozenset(voice.language for voice in await self.voices())
-        if not self.is_complete:
-            offered |= self._config.defaults.keys()
+        offered |= {code for code in self._config.defaults if self.awaits_default(code)}
         if workspace_id is not None:
             expected = expected or self.usual_languages.of(workspace_id)
         beginning = text[:DETECTED_CHARACTERS]
@@ -289,15 +299,14 @@ class VoiceDirectory:
             chosen = self._config.defaults.get(code)
             for voice in speaking:
                 if chosen and (voice.info.engine, voice.info.key) == (chosen.engine, chosen.key):
-                    return voice if code == language else self.makeshift(voice)
+                    return self.makeshift(voice, language)
             if speaking:
-                return self.makeshift(speaking[0])
-        return self.makeshift(offered[0])
+                return self.makeshift(speaking[0], language, code)
+        return self.makeshift(offered[0], language, FALLBACK_LANGUAGE)
 
-    def makeshift(self, voice: AvailableVoice) -> AvailableVoice:
-        """Return a voice that is not the usual one, marked as makeshift while a model was never up,
-        which may have the usual one."""
-        return voice if self.is_complete else replace(voice, is_makeshift=True)
+    def makeshift(self, voice: AvailableVoice, *languages: str) -> AvailableVoice:
+        """Return a voice, marked as makeshift while `awaits_default(*languages)`."""
+        return replace(voice, is_makeshift=True) if self.awaits_default(*languages) else voice
 
     def nearest(
         self, voice: AvailableVoice, language: str, offered: list[AvailableVoice]
@@ -315,7 +324,7 @@ class VoiceDirectory:
                 candidate.info.gender != voice.info.gender,
             ),
         )
-        return self.makeshift(nearest)
+        return self.makeshift(nearest, language)
 
 
 def key_of(name: str) -> str:

@@ -95,7 +95,12 @@ async def test_a_voice_that_speaks_while_others_load_is_named(
             raise EngineLost("no replica of quality answers")
         return quality.info
 
+    async def never() -> ModelInfo:
+        raise EngineLost("the weights are gated, and there is no token")
+
     quality.describe = describe  # type: ignore[method-assign]
+    clone = described(load_yaml(HibariConfig, "tts/hibari"))
+    clone.describe = never  # type: ignore[method-assign]
     text = TEXTS["de"]
     book = {"document": ("a.txt", (text * 5).encode())}
     native: list[tuple[str, dict[str, Any]]] = [
@@ -103,7 +108,7 @@ async def test_a_voice_that_speaks_while_others_load_is_named(
         ("/tts-stream", {"text": text}),
     ]
     foreign = [openai(text, "alloy"), elevenlabs(text), inworld(text), cartesia(text)]
-    speakers: dict[str, Any] = {"fast": fast, "quality": quality}
+    speakers: dict[str, Any] = {"fast": fast, "quality": quality, "clone": clone}
     pipeline = SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices"))
     async with client_of(create_app(with_synthesis(services, pipeline))) as client:
 
@@ -123,9 +128,16 @@ async def test_a_voice_that_speaks_while_others_load_is_named(
             refused = await client.post(path, headers=auth, files=book)
             assert refused.status_code == 503 and "Retry-After" in refused.headers
             assert "voices are not ready" in refused.json()["message"]
-        is_loading = False
+        is_loading = False  # "clone", which has no usual voice, never comes
         for path, body in native + foreign:
             status, warnings = await said(path, body)
             assert (status, "while" in warnings) == (200, False), (path, warnings)
         made = await client.post("/jobs/speech", headers=auth, files=book)
         assert made.status_code == 201 and made.json()["voices"] == ["Jonas"]
+        for language in ("sv", "la"):  # no voice speaks them
+            stated = f"---\nlang: {language}\n---\n# I\n\n{text}".encode()
+            estimated = await client.post(
+                "/jobs/speech/estimate", headers=auth, files={"document": ("a.md", stated)}
+            )
+            assert estimated.status_code == 200, estimated.text
+            assert [chapter["voice"] for chapter in estimated.json()["chapters"]] == ["Jonas"]
