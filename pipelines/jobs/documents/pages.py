@@ -47,7 +47,7 @@ _EXTRAS |= {f"doc-{kind}" for kind in _EXTRAS}
 _SPACES = re.compile(r"\s+")
 _HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
 _RAISED = re.compile(r"\s*\[?([-−+]?\d{1,3}(?:[,–-]\d{1,3}){0,4})\]?\s*")
-_MARK = re.compile(r"\[?(?:\d{1,4}|[*†‡§¶]{1,3}|[a-z]|[ivxlc]{1,6})\]?")
+_MARK = re.compile(r"\[?(?:\d{1,4}|[*†‡§¶]{1,3}|[A-Za-z]|[ivxlc]{1,6})\]?")
 
 
 @dataclass(frozen=True, slots=True)

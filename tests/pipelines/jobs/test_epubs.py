@@ -200,6 +200,8 @@ def test_a_number_and_its_title_are_one_chapter(headings: str, expected: list[st
         '<p><a id="n" href="#r">1</a> Note<br/>of two lines.</p>',
         '<p>A fact<a href="#n">[1]</a><a href="#n">[1]</a> here<a href="#n">[1]</a>.</p>'
         '<div id="n"><p><a href="#r">[1]</a> Note.</p></div>',
+        '<p>A fact<a href="#n" id="r">[A]</a> here.</p>'
+        '<div><p><a id="n" href="#r"><span>[A]</span></a> Note.</p></div>',
     ],
 )
 def test_notes_and_their_marks_are_left_out(page: str) -> None:
