@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 
 from antiphon import Antiphon
 from antiphon.cli.pronunciations import find
@@ -22,8 +23,9 @@ from antiphon.cli.service import (
 from antiphon.client import Request, given
 
 POLL_S = 5.0
+AWAY_S = 300.0  # time to wait for a service that restarts; its jobs go on
 REPORT_S = 60.0  # between lines about progress where stderr is no terminal
-RECORDINGS = (".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4")
+RECORDINGS = (".mp3", ".wav", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4", ".mov")
 TEXTS = (".txt", ".md", ".markdown", ".epub", ".ssml")
 TRANSCRIPTS = {".txt": "text", ".srt": "srt", ".vtt": "vtt", ".docx": "docx", ".json": "json"}
 BOOKS = (".m4b", ".mp3")
@@ -182,11 +184,23 @@ def _finished(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
             reported_at = time.monotonic()
             line = f"{job['progress']:.0%}" if job["progress"] else _place(job)
             click.echo(f"\r\033[K{line}" if is_terminal else line, nl=not is_terminal, err=True)
-        time.sleep(POLL_S)
-        job = client.request("GET", f"/jobs/{job['id']}")
+        job = _read_again(client, job)
     if is_terminal:
         click.echo("\r\033[K", nl=False, err=True)
     return job
+
+
+def _read_again(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
+    """Read a job after a while, also from a service that was restarted meanwhile."""
+    deadline = time.monotonic() + AWAY_S
+    while True:
+        time.sleep(POLL_S)
+        try:
+            found: dict[str, Any] = client.request("GET", f"/jobs/{job['id']}")
+            return found
+        except httpx.TransportError:
+            if time.monotonic() > deadline:
+                raise
 
 
 def _place(job: dict[str, Any]) -> str:

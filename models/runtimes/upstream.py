@@ -127,12 +127,18 @@ class UpstreamService:
             return InvalidEngineRequest(f"the model refuses the request: {message}")
         if status in BUSY:
             return self._failed(f"is busy ({status})", EngineOverloaded)
-        if status in (401, 403, 404) or 300 <= status < 400:
+        if status == 404:
+            detail = _message_of(body.replace(self._key or "\0", "…"))
+            return self._failed("does not have the model, or the path (404)", detail=detail)
+        if status in (401, 403) or 300 <= status < 400:
             return self._failed(f"denies access to this service ({status})")
         return self._failed(f"failed ({status})")
 
-    def _failed(self, what: str, kind: type[EngineError] = EngineLost) -> EngineError:
-        logger.warning("upstream_failed", extra={"model": self._about.id, "reason": what})
+    def _failed(
+        self, what: str, kind: type[EngineError] = EngineLost, *, detail: str = ""
+    ) -> EngineError:
+        about = {"model": self._about.id, "reason": what, "detail": detail}
+        logger.warning("upstream_failed", extra=about)
         return kind(f"the service behind {self._about.id} {what}")
 
     def _client(self) -> httpx.AsyncClient:

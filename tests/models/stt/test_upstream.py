@@ -174,7 +174,7 @@ NEGATIVE, NOT_A_NUMBER = (
     ("answer", "kind", "said", "times"),
     [
         (refuses(401), EngineLost, "denies access to this service", 3),
-        (refuses(404), EngineLost, "denies access to this service", 3),
+        (refuses(404), EngineLost, "does not have the model", 3),
         (refuses(429), EngineOverloaded, "is busy", 3),
         (refuses(429, Retry_After="9"), EngineOverloaded, "is busy", 1),
         (refuses(500), EngineLost, "failed", 3),

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
+import httpx
 import pytest
 from click.testing import CliRunner
 
+from antiphon.cli import jobs
 from antiphon.cli.main import antiphon
 from configs.settings import PROJECT_DIR
 from tests.api.local_server import local_settings, serve_local
@@ -167,3 +170,19 @@ def test_a_recording_becomes_a_document_and_a_text_one_file(tmp_path: Path) -> N
         assert sizes[1] > 2 * sizes[0]
         status, said = run("no.wav", "no.txt")
         assert status == 1 and b"not MP3, WAV" in said
+
+
+def test_the_wait_for_a_job_outlasts_a_restart_of_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs, "POLL_S", 0.0)
+    running = {"id": "a", "progress": 0.5, "finished_at": None}
+    ended = {**running, "finished_at": "2026-01-01T00:00:00Z"}
+    away = httpx.ConnectError("refused")
+    client = Mock()
+    client.request.side_effect = [running, away, httpx.ReadError("reset"), ended]
+    assert jobs._finished(client, running) == ended
+    monkeypatch.setattr(jobs, "AWAY_S", 0.0)
+    client.request.side_effect = [away] * 1000
+    with pytest.raises(httpx.ConnectError):
+        jobs._finished(client, running)

@@ -53,7 +53,17 @@ async def failure(
     return caught.value, len(served.bodies)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_model_that_the_service_lacks_is_named_in_the_log(
+    weights: WeightStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = {"error": {"message": f"model 'far:3b' not found; {KEY}"}}
+    error, _ = await failure(weights, refuses(404, body), key_env="FAR_KEY")
+    assert str(error) == "the service behind svc/far does not have the model, or the path (404)"
+    (record,) = [one for one in caplog.records if one.getMessage() == "upstream_failed"][:1]
+    assert vars(record)["detail"] == "model 'far:3b' not found; …"
+
+
+@pytest.mark.parametrize("status", [401, 403])
 async def test_a_key_that_the_service_refuses_is_no_fault_of_our_caller(
     weights: WeightStore, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:

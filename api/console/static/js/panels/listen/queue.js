@@ -19,7 +19,7 @@ export function lengthOf(file) {
   });
 }
 
-export const RECORDINGS = "audio/*,video/mp4,.m4a,.flac,.ogg,.opus";
+export const RECORDINGS = "audio/*,video/*,.m4a,.flac,.ogg,.opus";
 
 // Refuses a file that certainly is not a recording, before it is sent.
 export function checkKind({ name, type }) {
