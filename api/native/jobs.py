@@ -36,7 +36,7 @@ from pipelines.text.language_names import name_language
 from pipelines.tts.dictionaries import DictionaryRef
 from pipelines.tts.pipeline import SpeechPipeline
 from pipelines.tts.reading import SpeechRequest
-from pipelines.tts.voices import AvailableVoice
+from pipelines.tts.voices import NOT_READY, AvailableVoice
 
 # `router` admits any key, but a key sees only jobs of the types for which it has the scope.
 routers = router, stt, tts = [make_router("jobs", scope=scope) for scope in ("any", "stt", "tts")]
@@ -412,7 +412,7 @@ async def _voices(
     is_named = bool(task.request.voice_id or task.request.voice)
     voices = await chapter_voices(book, pipeline, voice, is_named=is_named)
     if any(chosen.is_makeshift for chosen in (voice, *(chapter.voice for chapter in voices))):
-        raise EngineLost("the models of some voices are not ready: try again soon, or name a voice")
+        raise EngineLost(f"{NOT_READY}, or name a voice")
     return voice, voices
 
 

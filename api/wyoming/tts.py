@@ -8,6 +8,7 @@ from api.services import SpeechServices
 from api.sockets.kernel.conversation import ClientFault
 from api.sockets.kernel.session import SocketSession
 from api.wyoming.events import VoiceChoice, WyomingEvent, wyoming_error, wyoming_event
+from models.errors import EngineLost
 from pipelines.audio.encode.formats import open_encoder
 from pipelines.errors import InvalidRequest, VoiceNotFound
 from pipelines.text.language_names import engine_codes
@@ -24,7 +25,7 @@ from pipelines.tts.session import (
     SpeakingContext,
     SpeechStream,
 )
-from pipelines.tts.voices import AvailableVoice
+from pipelines.tts.voices import NOT_READY, AvailableVoice
 
 SENTENCE_CHARACTERS = 1000  # longer sentences of a streamed text are spoken in parts
 DEFAULT_RATE = 24_000  # Hz
@@ -183,6 +184,8 @@ class SpokenTexts:
         codes = engine_codes(wanted.language)
         if languages := [voice.language for voice in voices if voice.language in codes]:
             return directory.default(languages[0], voices)
+        if any(map(directory.awaits_default, codes)):
+            raise EngineLost(NOT_READY)
         raise VoiceNotFound(f"no voice speaks {wanted.language[:40]!r}")
 
     async def _detect(self, text: str) -> str:

@@ -54,7 +54,7 @@ from pipelines.tts.shaping import (
     VoiceLevels,
 )
 from pipelines.tts.spool import SpeechSpool
-from pipelines.tts.voices import AvailableVoice, ReadyCustomVoices, VoiceDirectory
+from pipelines.tts.voices import NOT_READY, AvailableVoice, ReadyCustomVoices, VoiceDirectory
 
 # Seconds of work in a stream's first chunk: alone, and beside other streams, which delay its second
 # chunk.
@@ -163,6 +163,8 @@ class SpeechPipeline:
             if unread and not any(map(str.isalpha, "".join(part.text for part in passages))):
                 unread_text = ", ".join(unread)[:SHOWN_CHARACTERS]
                 language = await asyncio.to_thread(language_of_letters, unread_text)
+                if directory.awaits_default(language):
+                    raise EngineLost(NOT_READY)
                 reason = f"no available voice can read {unread_text}"
                 reason += f" ({name_language(language).name})" if language else ""
                 raise UnreadableText(f"text: {reason}", unread)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from configs.load import load_yaml
 from configs.schema.base import StrictModel
+from models.errors import EngineLost
 from pipelines.audio.effects import PARAGRAPH_PAUSE_S, SENTENCE_PAUSE_S
 from pipelines.errors import InvalidRequest
 from pipelines.text.chunking import Chunker, FirstChunkPolicy, TextChunk, read_chunks
@@ -24,7 +25,7 @@ from pipelines.text.read_text import ReadText
 from pipelines.text.say_as import say_as
 from pipelines.tts.cues import has_cues, plain_tokens
 from pipelines.tts.dictionaries import DictionaryRef
-from pipelines.tts.voices import AvailableVoice
+from pipelines.tts.voices import NOT_READY, AvailableVoice
 
 SENTENCE_END = re.compile(r"""[.!?…。！？।؟۔]["'”’»」)\]]*\s*$""")
 LONGEST_BREAK_S = 10.0
@@ -241,7 +242,8 @@ class PassageReader:
         self._style = SpokenPassage(self._usual, "", request.speed, request.pitch)
 
     def read(self, tokens: Sequence[Token]) -> tuple[SpokenPassage, ...]:
-        """Read the passages; one for a pause at the end has no text. Raises InvalidRequest."""
+        """Read the passages; one for a pause at the end has no text. Raises InvalidRequest, or
+        EngineLost if the model that speaks a language of the text may still load."""
         self._is_markup = any(token.has_entities for token in tokens)
         self._words = ReadText(self._request.text, is_markup=self._is_markup)
         for token in tokens:
@@ -308,6 +310,8 @@ class PassageReader:
         if language and not voice.speaks(language):
             voice = self._default(language)
             if voice.language != language:
+                if voice.is_makeshift:
+                    raise EngineLost(NOT_READY)
                 raise ValueError(f"no voice speaks {language[:20]!r}")
         return replace(style, voice=voice, language=language)
 

@@ -29,6 +29,7 @@ DETECTED_CHARACTERS = 1000
 KEPT_PACKS = 32  # a pack has half a megabyte
 CATEGORY = "Professional Cloning"
 LOWEST_FEMALE_HZ = 165.0  # most women speak higher, and most men lower
+NOT_READY = "the models of some voices are not ready: try again soon"
 STILL_MADE = "the voice is still being made; GET /voices/{} shows its progress"
 
 

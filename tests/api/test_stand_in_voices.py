@@ -103,6 +103,9 @@ async def test_a_voice_that_speaks_while_others_load_is_named(
     clone.describe = never  # type: ignore[method-assign]
     text = TEXTS["de"]
     book = {"document": ("a.txt", (text * 5).encode())}
+    marked = "<speak>{}<p xml:lang='{}'>{}</p></speak>"
+    german = marked.format(TEXTS["en"], "de", text)
+    marked_book = {"document": ("a.txt", german.encode())}
     native: list[tuple[str, dict[str, Any]]] = [
         ("/tts-synthesize", {"text": text}),
         ("/tts-stream", {"text": text}),
@@ -125,15 +128,25 @@ async def test_a_voice_that_speaks_while_others_load_is_named(
         english = {"text": TEXTS["en"]}
         assert "while" not in (await said("/tts-synthesize", english))[1]
         for path in ("/jobs/speech", "/jobs/speech/estimate"):
-            refused = await client.post(path, headers=auth, files=book)
-            assert refused.status_code == 503 and "Retry-After" in refused.headers
-            assert "voices are not ready" in refused.json()["message"]
+            for document in (book, marked_book):
+                refused = await client.post(path, headers=auth, files=document)
+                assert refused.status_code == 503 and "Retry-After" in refused.headers
+                assert "voices are not ready" in refused.json()["message"]
+        for unspeakable in (german, TEXTS["ja"]):
+            status, _ = await said("/tts-synthesize", {"text": unspeakable})
+            assert status == 503, unspeakable
         is_loading = False  # "clone", which has no usual voice, never comes
         for path, body in native + foreign:
             status, warnings = await said(path, body)
             assert (status, "while" in warnings) == (200, False), (path, warnings)
+        for speakable in (german, TEXTS["ja"]):
+            assert (await said("/tts-synthesize", {"text": speakable}))[0] == 200, speakable
+        swedish = {"text": marked.format("", "sv", text)}
+        assert (await said("/tts-synthesize", swedish))[0] == 400
         made = await client.post("/jobs/speech", headers=auth, files=book)
         assert made.status_code == 201 and made.json()["voices"] == ["Jonas"]
+        estimated = await client.post("/jobs/speech/estimate", headers=auth, files=marked_book)
+        assert estimated.status_code == 200, estimated.text
         for language in ("sv", "la"):  # no voice speaks them
             stated = f"---\nlang: {language}\n---\n# I\n\n{text}".encode()
             estimated = await client.post(

@@ -1,12 +1,24 @@
 """Speech over Wyoming: whole texts, and texts that are streamed sentence by sentence."""
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 
-from tests.api.wyoming.conftest import Event, Home, WyomingClient, without_credit
+from configs.load import load_yaml
+from configs.schema.voices import VoicesConfig
+from models.errors import EngineLost
+from pipelines.tts.pipeline import SpeechPipeline
+from tests.api.local_server import local_settings
+from tests.api.local_services import local_services
+from tests.api.replaced import with_synthesis
+from tests.api.wyoming.conftest import Event, Home, WyomingClient, listening, without_credit
+from tests.pipelines.stt.listening_doubles import FakeTranscriber
+from tests.pipelines.stt.voiced import INFO, VoicedSpeaker
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -58,6 +70,23 @@ async def test_a_voice_is_chosen_by_name_by_language_or_by_the_text(
     async with home.client() as client:
         await client.send("synthesize", text=TEXT, voice=voice)
         assert kinds(await client.until("audio-stop"))[-2:] == ["audio-chunk", "audio-stop"]
+
+
+async def test_a_language_whose_voice_loads_is_unavailable_not_unknown(tmp_path: Path) -> None:
+    heard = FakeTranscriber()
+    services = local_services(local_settings(tmp_path))
+    late = VoicedSpeaker(info=replace(INFO, engine="kokoro"))
+    late.describe = AsyncMock(side_effect=EngineLost("it loads"))  # type: ignore[method-assign]
+    speakers: dict[str, Any] = {"one": VoicedSpeaker(), "late": late}
+    pipeline = SpeechPipeline(speakers, load_yaml(VoicesConfig, "voices"))
+    try:
+        async with listening(with_synthesis(services, pipeline), heard) as home:
+            for language, code in (("de-AT", "unavailable"), ("sv-SE", "voice_not_found")):
+                async with home.client() as client:
+                    await client.send("synthesize", text=TEXT, voice={"language": language})
+                    assert (await client.until("error"))[-1][1]["code"] == code
+    finally:
+        services.infrastructure.database.close()
 
 
 async def test_a_voice_is_found_by_the_name_that_the_description_has(home: Home) -> None:
