@@ -196,8 +196,8 @@ def _read_again(client: Antiphon, job: dict[str, Any]) -> dict[str, Any]:
     while True:
         time.sleep(POLL_S)
         try:
-            found: dict[str, Any] = client.request("GET", f"/jobs/{job['id']}")
-            return found
+            current: dict[str, Any] = client.request("GET", f"/jobs/{job['id']}")
+            return current
         except httpx.TransportError:
             if time.monotonic() > deadline:
                 raise
