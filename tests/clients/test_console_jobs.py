@@ -357,7 +357,7 @@ def test_a_pasted_text_is_read(page: Page, services: Services) -> None:
     fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter Two\n\nAnother.")  # sent at once
     press(page, "Create the audio")
     wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
-    wait_until(page, "labelled('Text').value") == "" and not run(page, "at('.chapter-plan')")
+    wait_until(page, "labelled('Text').value === '' && !at('.chapter-plan')")
     asyncio.run(do_next(services))
     press(page, "Show the result of Pasted text.txt")
     wait_until(page, "all('button').some((one) => one.innerText.startsWith('Chapter Two'))")
@@ -374,7 +374,7 @@ def test_a_text_that_is_written_during_the_upload_stays(page: Page) -> None:
     fill(page, Text="Chapter 1\n\nA sentence.\n\nChapter 2\n\nAnother.")
     run(page, "(go(), true)")
     wait_until(page, "at('.queue-name')?.innerText.startsWith('Pasted text')")
-    wait_until(page, "labelled('Text').value").endswith("Another.")
+    wait_until(page, "labelled('Text').value.endsWith('Another.')")
     wait_until(page, "Boolean(window.go)")
     run(page, "(go(), true)")
     wait_until(page, "document.body.innerText.includes('2 of 2 chapters')")

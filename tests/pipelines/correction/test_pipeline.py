@@ -19,6 +19,7 @@ from pipelines.correction.pipeline import CorrectionPipeline
 from pipelines.correction.protection import Protected
 from pipelines.correction.request import CorrectionRequest
 from pipelines.correction.rules import CorrectionRules
+from tests.patience import PATIENCE_S
 from tests.pipelines.correction.test_terms import Vandal, pipeline_with
 
 CONFIG = load_yaml(CorrectionConfig, "correction")
@@ -106,13 +107,16 @@ async def test_each_sentence_is_streamed_before_the_next_is_asked_for() -> None:
 
 async def test_a_sentence_is_cancelled_with_its_stream() -> None:
     cancelled: list[str] = []
+    waits = asyncio.Event()
 
     class Slow(Writer):
         async def generate(
             self, request: GenerationRequest
         ) -> AsyncGenerator[GenerationDelta, None]:
             try:
-                await asyncio.sleep(60 if self.asked else 0)
+                if self.asked:
+                    waits.set()
+                    await asyncio.sleep(60)
             except asyncio.CancelledError:
                 cancelled.append(request.messages[-1].content)
                 raise
@@ -128,7 +132,7 @@ async def test_a_sentence_is_cancelled_with_its_stream() -> None:
             pass
 
     reading = asyncio.create_task(read())
-    await asyncio.sleep(0.1)
+    await asyncio.wait_for(waits.wait(), PATIENCE_S)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     assert cancelled == ["<text>This is it.</text>"]
